@@ -1,0 +1,1 @@
+"""Agent workflows. Nothing lives here yet; see the folder README."""

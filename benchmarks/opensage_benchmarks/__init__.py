@@ -1,0 +1,1 @@
+"""Benchmarks: task sources, runners, graders, peer comparisons."""

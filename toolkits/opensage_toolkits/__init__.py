@@ -1,0 +1,1 @@
+"""Numerical methods as toolkits. Nothing lives here yet; see the folder README."""
