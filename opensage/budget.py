@@ -1,0 +1,138 @@
+"""One budget for a run and all its sub-agents."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+from opensage.errors import LimitReached
+from opensage.messages import Delta, Request, Usage
+from opensage.protocols import Model
+from opensage.spec import Limits
+
+
+class Budget:
+    """Counts what a run spends and refuses what is beyond its limits.
+
+    `start_call` is called before every attempt of a model call, retries included; `spend` when its usage is known.
+    The first exhausted limit wins and stays in `reason`. Thread-safe.
+    """
+
+    def __init__(
+        self, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic, spent: Usage | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._started = clock()
+        self.usage = spent or Usage()
+        self.known_cost = self.usage.cost or 0.0
+        self.unknown_price = self.usage.cost is None
+        self.turns = 0
+        self.tool_calls = 0
+
+    def start_call(self) -> None:
+        """Count one attempt of a model call.
+
+        Raises:
+            LimitReached: a limit is exhausted; nothing was counted.
+        """
+        with self._lock:
+            reason = self._exhausted()
+            if reason:
+                raise LimitReached(reason)
+            self.turns += 1
+
+    def spend(self, usage: Usage) -> None:
+        """Add what a call used. A cost that is unknown or no number counts as unknown, never as a refund."""
+        cost = usage.cost
+        with self._lock:
+            self.usage += usage
+            if cost is None or not math.isfinite(cost):
+                self.unknown_price = True
+            else:
+                self.known_cost += max(cost, 0.0)
+
+    def start_tool(self) -> str:
+        """Count one tool call; returns the reason when no more is allowed, else ""."""
+        with self._lock:
+            cap = self.limits.max_tool_calls
+            if cap is not None and self.tool_calls >= cap:
+                return f"max_tool_calls: {self.tool_calls} of {cap} tool calls used"
+            self.tool_calls += 1
+            return ""
+
+    def exhausted(self) -> str:
+        """Why no further model call is allowed, or "" when one is."""
+        with self._lock:
+            return self._exhausted()
+
+    def is_last_turn(self) -> bool:
+        """Whether the next model call is the last one allowed, and earlier ones were made."""
+        cap = self.limits.max_turns
+        return cap is not None and cap > 1 and self.turns == cap - 1
+
+    @property
+    def deadline(self) -> float | None:
+        """When the wall clock runs out, on the budget's clock, or None."""
+        return None if self.limits.max_seconds is None else self._started + self.limits.max_seconds
+
+    def remaining_seconds(self) -> float | None:
+        """Seconds left, never below zero, or None without a limit."""
+        return None if self.deadline is None else max(0.0, self.deadline - self._clock())
+
+    def _exhausted(self) -> str:
+        limits = self.limits
+        checks = (
+            ("max_turns", self.turns, limits.max_turns, "model calls"),
+            ("max_cost", round(self.known_cost, 6), limits.max_cost, "US dollars"),
+            ("max_tokens", self.usage.tokens, limits.max_tokens, "tokens"),
+            ("max_tool_calls", self.tool_calls, limits.max_tool_calls, "tool calls"),
+            ("max_seconds", round(self._clock() - self._started, 1), limits.max_seconds, "seconds"),
+        )
+        for name, used, cap, unit in checks:
+            if cap is not None and used >= cap:
+                return f"{name}: {used:g} of {cap:g} {unit} used"
+        return ""
+
+
+class Budgeted:
+    """A model whose every call is checked against and counted on a budget."""
+
+    def __init__(self, model: Model, budget: Budget) -> None:
+        self._model = model
+        self._budget = budget
+
+    @property
+    def name(self) -> str:
+        """Name of the wrapped model."""
+        return self._model.name
+
+    @property
+    def context_window(self) -> int | None:
+        """Window of the wrapped model."""
+        return self._model.context_window
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """Stream one call; what it used is counted even when it breaks off.
+
+        Raises:
+            LimitReached: before the call, when a limit is exhausted.
+        """
+        self._budget.start_call()
+        usage: Usage | None = None
+        try:
+            async with aclosing(self._model.stream(request)) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    usage = delta.usage or usage
+                    yield delta
+        finally:
+            if usage is not None:
+                self._budget.spend(usage)
+
+    async def close(self) -> None:
+        """Close the wrapped model."""
+        await self._model.close()

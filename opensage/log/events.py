@@ -1,0 +1,323 @@
+"""The events of a session: one dataclass a kind, one JSON object a line.
+
+A line is `{"seq": int, "time": unix seconds, "type": str, ...fields}`; fields at their default are left out. Unknown types
+and unknown fields survive a round trip, so that an older kit can read a newer log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+from opensage.errors import SessionError
+
+LOG_VERSION = 1
+_KINDS: dict[str, type[Event]] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """One line of the log. `seq` and `time` are set when it is appended; -1 means it lives only on screen."""
+
+    type: ClassVar[str] = ""
+    durable: ClassVar[bool] = False
+    """Whether the line must reach the disk before the run goes on."""
+    seq: int = -1
+    time: float = 0.0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "type" in cls.__dict__:
+            _KINDS[cls.type] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as its JSON object."""
+        out: dict[str, Any] = {"seq": self.seq, "time": self.time, "type": self.type}
+        for name, default in _fields(type(self)):
+            value = getattr(self, name)
+            if value != default:
+                out[name] = value
+        return out
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionStarted(Event):
+    """First line of every log."""
+
+    type: ClassVar[str] = "session.started"
+    durable: ClassVar[bool] = True
+    session: str = ""
+    version: int = LOG_VERSION
+    kit: str = ""
+    workdir: str = ""
+    parent: str = ""
+    forked_at: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class RunStarted(Event):
+    """A run begins or goes on. `system` is the system message, left out when it is the one before."""
+
+    type: ClassVar[str] = "run.started"
+    durable: ClassVar[bool] = True
+    session: str = ""
+    agent: str = "main"
+    model: str = ""
+    sandbox: str = ""
+    limits: dict[str, Any] = field(default_factory=dict)
+    system: str = ""
+    resumed: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class UserMessage(Event):
+    """What the person said."""
+
+    type: ClassVar[str] = "user.message"
+    durable: ClassVar[bool] = True
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Note(Event):
+    """A remark of the kit to the model (nudge, cut-off, last turn), sent as a user message."""
+
+    type: ClassVar[str] = "note"
+    text: str = ""
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelReply(Event):
+    """A whole reply. `calls` are `{id, name, arguments}`; `cost` is null when the price is unknown."""
+
+    type: ClassVar[str] = "model.reply"
+    model: str = ""
+    text: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    finish_reason: str = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = 0.0
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelFailed(Event):
+    """A model call that failed for good; `text` is what had been streamed, kept for people and never replayed."""
+
+    type: ClassVar[str] = "model.failed"
+    error: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ApprovalAsked(Event):
+    """A call waits for a person."""
+
+    type: ClassVar[str] = "approval.asked"
+    durable: ClassVar[bool] = True
+    id: str = ""
+    name: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ApprovalDecided(Event):
+    """The answer; `arguments` when the person edited the call, `remember` a rule for the rest of the session."""
+
+    type: ClassVar[str] = "approval.decided"
+    durable: ClassVar[bool] = True
+    id: str = ""
+    allowed: bool = False
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    remember: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolStarted(Event):
+    """Written before a tool runs, so that after a crash we know what may have taken effect."""
+
+    type: ClassVar[str] = "tool.started"
+    id: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolResult(Event):
+    """The answer to one call. `blob` is the hash of the whole output when `text` holds only head and tail."""
+
+    type: ClassVar[str] = "tool.result"
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    ok: bool = True
+    synthetic: str = ""
+    """Why the kit answered in the tool's place: "interrupted", "cancelled", "denied", "invalid", "limit"."""
+    blob: str = ""
+    size: int = 0
+    duration: float = 0.0
+    diff: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Compacted(Event):
+    """History before `keep_from` was replaced by `summary`; the outputs of the events in `elided` by a pointer."""
+
+    type: ClassVar[str] = "compacted"
+    durable: ClassVar[bool] = True
+    summary: str = ""
+    keep_from: int = 0
+    elided: list[int] = field(default_factory=list)
+    how: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovered(Event):
+    """What was lost or interrupted, found when the log was opened."""
+
+    type: ClassVar[str] = "recovered"
+    durable: ClassVar[bool] = True
+    detail: str = ""
+    lost: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFinished(Event):
+    """A run ended. `status`: done, limit, stuck, failed, cancelled or empty."""
+
+    type: ClassVar[str] = "run.finished"
+    durable: ClassVar[bool] = True
+    status: str = "done"
+    reason: str = ""
+    text: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    session: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unknown(Event):
+    """A line of a kind this kit does not know."""
+
+    type: ClassVar[str] = "unknown"
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object as it was read."""
+        return {**self.data, "seq": self.seq, "time": self.time}
+
+
+@dataclass(slots=True, kw_only=True)
+class TextDelta(Event):
+    """Streamed text; on screen only. `reset` says that what came before is taken back."""
+
+    type: ClassVar[str] = "text.delta"
+    text: str = ""
+    reset: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress(Event):
+    """A line for people, e.g. a retry or a tool's progress; on screen only."""
+
+    type: ClassVar[str] = "progress"
+    text: str = ""
+    id: str = ""
+
+
+_MISSING = object()
+_FIELDS: dict[type, list[tuple[str, Any]]] = {}
+
+
+def _fields(kind: type[Event]) -> list[tuple[str, Any]]:
+    found = _FIELDS.get(kind)
+    if found is None:
+        found = [(f.name, _default(f)) for f in dataclasses.fields(kind) if f.name not in ("seq", "time")]
+        _FIELDS[kind] = found
+    return found
+
+
+def _default(spec: dataclasses.Field[Any]) -> Any:
+    if spec.default_factory is not dataclasses.MISSING:
+        return spec.default_factory()
+    return spec.default
+
+
+def encode(event: Event) -> bytes:
+    """One line of UTF-8 JSON with its newline.
+
+    Raises:
+        SessionError: the event holds something JSON cannot say; nothing was written.
+    """
+    data = event.to_dict()
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate from a tool or a model: escape instead
+        return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SessionError(f"event {event.type} cannot be stored: {error}. Store only JSON values.") from None
+
+
+def decode(line: bytes) -> Event:
+    """Read one line.
+
+    Raises:
+        SessionError: it is not a JSON object with `seq`, `time` and `type` of the right types.
+    """
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SessionError(f"not a log line: {error}") from None
+    if not isinstance(data, dict) or not _head_is_right(data):
+        raise SessionError("not a log line: seq, time or type is missing or of the wrong type")
+    kind = _KINDS.get(data["type"])
+    if kind is None or not _fields_are_right(kind, data):
+        return Unknown(seq=data["seq"], time=float(data["time"]), data=data)
+    known = {name: data[name] for name, _ in _fields(kind) if name in data}
+    return kind(seq=data["seq"], time=float(data["time"]), **known)
+
+
+def _head_is_right(data: Mapping[str, Any]) -> bool:
+    seq, time = data.get("seq"), data.get("time")
+    if not isinstance(seq, int) or isinstance(seq, bool) or not isinstance(data.get("type"), str):
+        return False
+    return isinstance(time, int | float) and not isinstance(time, bool) and math.isfinite(_as_float(time))
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+_ACCEPTS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "list[int]": (list,),
+    "list[dict[str, Any]]": (list,),
+    "dict[str, Any]": (dict,),
+    "dict[str, Any] | None": (dict, type(None)),
+}
+
+
+def _fields_are_right(kind: type[Event], data: Mapping[str, Any]) -> bool:
+    for spec in dataclasses.fields(kind):
+        value = data.get(spec.name, _MISSING)
+        if value is not _MISSING and not isinstance(value, _ACCEPTS[cast("str", spec.type)]):
+            return False
+    return all(_is_call(call) for call in data.get("calls", ()))
+
+
+def _is_call(call: object) -> bool:
+    if not isinstance(call, dict):
+        return False
+    return all(isinstance(call.get(key), str) for key in ("id", "name", "arguments"))

@@ -1,0 +1,94 @@
+"""What a log says at a glance: usage, status, what was left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from opensage.log.events import (
+    Event,
+    ModelReply,
+    Recovered,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+    ToolResult,
+    UserMessage,
+)
+from opensage.messages import Usage
+
+
+@dataclass(slots=True)
+class Summary:
+    """Fold of a whole session.
+
+    Attributes:
+        status: status of the last run, "running" when it never finished (alive or crashed), "new" before the first.
+        usage: tokens and cost of all replies.
+        run_usage: of the last run only, so that a resumed run keeps its limits.
+    """
+
+    session: str = ""
+    parent: str = ""
+    workdir: str = ""
+    kit: str = ""
+    started: float = 0.0
+    updated: float = 0.0
+    task: str = ""
+    model: str = ""
+    agent: str = "main"
+    status: str = "new"
+    reason: str = ""
+    text: str = ""
+    runs: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    run_usage: Usage = field(default_factory=Usage)
+    run_turns: int = 0
+    run_tool_calls: int = 0
+    recovered: list[str] = field(default_factory=list)
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account."""
+        self.updated = max(self.updated, event.time)
+        match event:
+            case SessionStarted():
+                self.session, self.parent, self.workdir = event.session, event.parent, event.workdir
+                self.kit, self.started = event.kit, event.time
+            case UserMessage():
+                self.task = self.task or event.text
+            case RunStarted():
+                self._start(event)
+            case ModelReply():
+                self._reply(event)
+            case ToolResult():
+                self.tool_calls += 1
+                self.run_tool_calls += 1
+            case RunFinished():
+                self.status, self.reason, self.text = event.status, event.reason, event.text
+            case Recovered():
+                self.recovered.append(event.detail)
+            case _:
+                pass
+
+    def _start(self, event: RunStarted) -> None:
+        if not (event.resumed and self.status == "running"):
+            self.runs += 1
+            self.run_usage, self.run_turns, self.run_tool_calls = Usage(), 0, 0
+        self.status, self.model, self.agent, self.reason = "running", event.model, event.agent, ""
+
+    def _reply(self, event: ModelReply) -> None:
+        self.turns += 1
+        self.run_turns += 1
+        spent = Usage(event.input_tokens, event.output_tokens, event.cached_tokens, event.cost)
+        self.usage += spent
+        self.run_usage += spent
+
+
+def summarise(events: Iterable[Event]) -> Summary:
+    """Fold events into a `Summary`."""
+    summary = Summary()
+    for event in events:
+        summary.apply(event)
+    return summary

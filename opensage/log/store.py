@@ -1,0 +1,118 @@
+"""The sessions of a project: list, show, fork, export, remove."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from opensage.errors import SessionError
+from opensage.log.conversation import Conversation
+from opensage.log.events import SessionStarted, encode
+from opensage.log.folds import Summary, summarise
+from opensage.log.journal import Journal, Loaded, load
+from opensage.log.session import check_id, new_id
+
+
+class SessionStore:
+    """The folder `.opensage/sessions` of a project. Reading needs no lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ids(self) -> list[str]:
+        """All ids, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+
+    def path(self, session: str) -> Path:
+        """The log of a session; a unique prefix or "last" is enough.
+
+        Raises:
+            SessionError: none or several match.
+        """
+        ids = self.ids()
+        if session == "last" and ids:
+            return self.folder / f"{ids[-1]}.jsonl"
+        check_id(session)
+        found = [i for i in ids if i == session] or [i for i in ids if i.startswith(session)]
+        if len(found) != 1:
+            what = "no session" if not found else f"{len(found)} sessions"
+            raise SessionError(f"{what} {session} in {self.folder}; `opensage sessions list` shows those there are")
+        return self.folder / f"{found[0]}.jsonl"
+
+    def load(self, session: str) -> Loaded:
+        """The events of a session."""
+        return load(self.path(session))
+
+    def summaries(self) -> Iterator[Summary]:
+        """One fold a session, oldest first; an unreadable log is reported as status "unreadable"."""
+        for session in self.ids():
+            try:
+                summary = summarise(self.load(session).events)
+            except SessionError as error:
+                summary = Summary(status="unreadable", reason=str(error))
+            summary.session = session
+            yield summary
+
+    def messages(self, session: str) -> list[dict[str, object]]:
+        """The conversation of a session in OpenAI chat-completions form."""
+        conversation = Conversation()
+        for event in self.load(session).events:
+            conversation.apply(event)
+        return list(conversation.view())
+
+    def export(self, session: str, form: str = "jsonl") -> str:
+        """The log as text: "jsonl" (the events), or "messages" (OpenAI chat-completions JSON).
+
+        Raises:
+            SessionError: unknown form.
+        """
+        if form == "messages":
+            return json.dumps(self.messages(session), indent=1, ensure_ascii=False) + "\n"
+        if form == "jsonl":
+            return b"".join(encode(event) for event in self.load(session).events).decode()
+        raise SessionError(f"unknown export form {form!r}; use jsonl or messages")
+
+    def fork(self, session: str, at: int | None = None) -> str:
+        """Copy the events up to and including `at` into a new session; returns its id.
+
+        Raises:
+            SessionError: `at` is before the first event.
+        """
+        source = self.path(session)
+        events = [e for e in load(source).events if at is None or e.seq <= at]
+        if not events or (at is not None and at < 0):
+            raise SessionError(f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them")
+        target = new_id()
+        for event in events:
+            if isinstance(event, SessionStarted):
+                event.session, event.parent, event.forked_at = target, source.stem, events[-1].seq
+        blobs = self.folder / f"{source.stem}.blobs"
+        if blobs.is_dir():
+            shutil.copytree(blobs, self.folder / f"{target}.blobs")
+        self._write_whole(target, b"".join(encode(event) for event in events))
+        return target
+
+    def _write_whole(self, session: str, data: bytes) -> None:
+        temporary = self.folder / f".{session}.new"
+        try:
+            temporary.write_bytes(data)
+            temporary.rename(self.folder / f"{session}.jsonl")
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise SessionError(f"cannot write session {session}: {error.strerror}") from None
+
+    def remove(self, session: str) -> str:
+        """Delete a session that nobody writes; returns its id.
+
+        Raises:
+            SessionBusy: a run holds it.
+        """
+        path = self.path(session)
+        Journal(path).close()
+        shutil.rmtree(self.folder / f"{path.stem}.blobs", ignore_errors=True)
+        path.unlink()
+        return path.stem

@@ -1,0 +1,52 @@
+"""Specs are data: what an agent is and what it may spend. Written by people in files, by agents through tools."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Limits(BaseModel):
+    """What one run, with all its sub-agents, may spend. None means no limit of that kind."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_turns: Count | None = 100
+    """Model calls. The last one allowed is asked for a final answer instead of more tool calls."""
+    max_cost: Positive | None = None
+    """US dollars. Checked before each call; with a model of unknown price it bounds nothing, which is said once."""
+    max_tokens: Count | None = None
+    """Input plus output tokens of all calls."""
+    max_tool_calls: Count | None = None
+    """Tool calls."""
+    max_seconds: Positive | None = None
+    """Wall clock."""
+    max_agents: Count | None = 32
+    """Agents created in all."""
+    max_live_agents: Count | None = 8
+    """Agents at work at one time."""
+    max_depth: Count | None = 3
+    """Levels of delegation below the root."""
+
+
+class AgentSpec(BaseModel):
+    """An agent: a name, an instruction and what it may use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] = "main"
+    """Unique in a run."""
+    description: str = ""
+    """When to call it, in a line."""
+    instruction: str = ""
+    """Added to the system message."""
+    model: str = "inherit"
+    """A model string, or "inherit" for the run's."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools it may use; None means all of the run's."""
+    limits: Limits | None = None
+    """Its own limits, inside the run's."""
