@@ -42,6 +42,19 @@ class ToolContext:
 
 
 @dataclass(slots=True)
+class ToolOutput:
+    """A result with something for the person beside the text for the model.
+
+    Attributes:
+        text: what the model gets.
+        diff: unified diff of what changed, shown to people only; empty when nothing did.
+    """
+
+    text: str
+    diff: str = ""
+
+
+@dataclass(slots=True)
 class Tool:
     """Something an agent may call.
 
@@ -77,5 +90,5 @@ class Tool:
 
     def schema(self) -> dict[str, Any]:
         """The OpenAI function schema sent to the model."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
