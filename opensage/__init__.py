@@ -1,8 +1,59 @@
 """OpenSage: agents that build their own sub-agents and toolkits, on one small loop, in sandboxes.
 
-Importing this package does nothing but define names: every heavy module is loaded when first used.
+Importing this package does nothing but define names: every module behind them is loaded when first used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opensage.approval import Decision, Policy
+    from opensage.errors import OpenSageError, ToolError
+    from opensage.run import Result, arun, run, stream
+    from opensage.spec import AgentSpec, Limits
+    from opensage.tools import Tool, ToolContext, tool
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AgentSpec": "spec",
+    "Decision": "approval",
+    "Limits": "spec",
+    "OpenSageError": "errors",
+    "Policy": "approval",
+    "Result": "run",
+    "Tool": "tools",
+    "ToolContext": "tools",
+    "ToolError": "errors",
+    "arun": "run",
+    "run": "run",
+    "stream": "run",
+    "tool": "tools",
+}
+
+__all__ = [
+    "AgentSpec",
+    "Decision",
+    "Limits",
+    "OpenSageError",
+    "Policy",
+    "Result",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "__version__",
+    "arun",
+    "run",
+    "stream",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opensage.log.events import (
+    ApprovalDecided,
     Event,
     ModelReply,
     Recovered,
@@ -48,6 +49,8 @@ class Summary:
     run_turns: int = 0
     run_tool_calls: int = 0
     recovered: list[str] = field(default_factory=list)
+    remembered: list[tuple[str, bool]] = field(default_factory=list)
+    """Permission rules a person gave for the rest of the session: (rule, allowed)."""
 
     def apply(self, event: Event) -> None:
         """Take one event into account."""
@@ -67,6 +70,8 @@ class Summary:
                 self.run_tool_calls += 1
             case RunFinished():
                 self.status, self.reason, self.text = event.status, event.reason, event.text
+            case ApprovalDecided() if event.remember:
+                self.remembered.append((event.remember, event.allowed))
             case Recovered():
                 self.recovered.append(event.detail)
             case _:

@@ -1,0 +1,210 @@
+"""Answers the calls of one reply: each exactly once, in call order, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opensage.approval import Decision, decide
+from opensage.arguments import is_complete, parse_arguments
+from opensage.errors import OpenSageError, SandboxLost, SessionError, ToolError
+from opensage.log.events import ApprovalAsked, ApprovalDecided, Event, ToolResult, ToolStarted
+from opensage.messages import ToolCall
+from opensage.shape import Allowance, shape
+from opensage.tools.base import Tool, ToolOutput
+from opensage.tools.result import result_text
+
+if TYPE_CHECKING:
+    from opensage.runtime import Run
+
+CANCEL_GRACE = 10.0
+"""Seconds a cancelled tool has to end."""
+
+
+class Dispatcher:
+    """Runs calls. Neighbouring calls of parallel tools overlap; any other call runs alone, in its place."""
+
+    def __init__(self, run: Run, calls: Sequence[ToolCall], *, cut: bool = False) -> None:
+        self._run = run
+        self._calls = calls
+        self._cut = calls[-1].id if cut and calls and not is_complete(calls[-1].arguments) else ""
+        self._allowance = Allowance(len(calls), run.model.context_window)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._escaped: BaseException | None = None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Run every call, yielding events as they happen; on the way out no call is left without an answer."""
+        try:
+            for batch in self._batches():
+                async for event in self._run_batch(batch):
+                    yield event
+                if self._escaped is not None:
+                    raise self._escaped
+        finally:
+            self._close_open("cancelled", "[cancelled before it ran]")
+
+    async def refuse(self, why: str) -> AsyncIterator[Event]:
+        """Answer every call without running it."""
+        for call in self._calls:
+            yield self._answer(call, why, ok=False, synthetic="limit")
+
+    def _batches(self) -> list[list[ToolCall]]:
+        batches: list[list[ToolCall]] = []
+        overlapping = False
+        for call in self._calls:
+            tool = self._run.toolbox.get(call.name)
+            parallel = tool is None or tool.parallel
+            if batches and parallel and overlapping:
+                batches[-1].append(call)
+            else:
+                batches.append([call])
+            overlapping = parallel
+        return batches
+
+    async def _run_batch(self, batch: list[ToolCall]) -> AsyncIterator[Event]:
+        if self._run.budget.remaining_seconds() == 0:
+            return
+        tasks = [asyncio.create_task(self._guarded(call)) for call in batch]
+        waiting = len(tasks)
+        try:
+            while waiting:
+                async with asyncio.timeout(self._run.budget.remaining_seconds()):
+                    event = await self._events.get()
+                if event is None:
+                    waiting -= 1
+                else:
+                    yield event
+        except TimeoutError:
+            pass  # the loop sees the exhausted budget; what is unanswered is answered below
+        finally:
+            await _end(tasks)
+        while not self._events.empty():
+            if (event := self._events.get_nowait()) is not None:
+                yield event
+
+    async def _guarded(self, call: ToolCall) -> None:
+        began = time.perf_counter()
+        try:
+            await self._run_call(call, began)
+        except asyncio.CancelledError:
+            self._post(self._answer(call, "[cancelled while it was running]", ok=False, synthetic="cancelled"))
+            raise
+        except (KeyboardInterrupt, SessionError) as error:
+            self._escaped = error
+            if not isinstance(error, SessionError):
+                self._post(self._answer(call, "[interrupted by the user]", ok=False, synthetic="cancelled"))
+        finally:
+            self._events.put_nowait(None)
+
+    async def _run_call(self, call: ToolCall, began: float) -> None:
+        try:
+            tool = self._tool(call)
+            arguments = parse_arguments(call.arguments)
+            decision = await self._permitted(tool, call, arguments)
+        except ToolError as error:
+            self._post(self._answer(call, str(error), ok=False, synthetic="invalid"))
+            return
+        if not decision.allowed:
+            text = f"Not permitted: {decision.reason}. Do not try to get around it; go on without it or finish."
+            self._post(self._answer(call, text, ok=False, synthetic="denied"))
+            return
+        if refusal := self._run.budget.start_tool():
+            self._post(self._answer(call, f"[not run: {refusal}]", ok=False, synthetic="limit"))
+            return
+        self._post(self._run.session.record(ToolStarted(id=call.id, name=call.name)))
+        value, ok = await self._invoke(tool, call, dict(decision.arguments or arguments))
+        diff = value.diff if isinstance(value, ToolOutput) else ""
+        text = value.text if isinstance(value, ToolOutput) else result_text(value)
+        self._post(self._answer(call, text, ok=ok, duration=time.perf_counter() - began, diff=diff))
+
+    async def _invoke(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> tuple[object, bool]:
+        context = await self._run.context(call)
+        try:
+            return await tool.invoke(arguments, context), True
+        except (ToolError, OSError) as error:
+            return str(error) or type(error).__name__, False
+        except SandboxLost as error:
+            self._run.sandbox_lost(error)
+            return f"The sandbox was lost: {error}", False
+        except (SessionError, asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except OpenSageError as error:
+            return str(error), False
+        except BaseException as error:  # noqa: BLE001 a tool is foreign code: whatever it raises is an answer
+            return f"{type(error).__name__}: {error}", False
+
+    def _tool(self, call: ToolCall) -> Tool:
+        if call.id == self._cut:
+            limit = self._run.max_tokens
+            raise ToolError(
+                "Your reply was cut off at the output limit"
+                + (f" of {limit} tokens" if limit else "")
+                + ", in the middle of this call, so it was not run. Make the call smaller: e.g. write the file in parts."
+            )
+        tool = self._run.toolbox.get(call.name)
+        if tool is None:
+            raise ToolError(self._run.unknown_tool(call.name))
+        return tool
+
+    async def _permitted(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> Decision:
+        earlier = self._run.session.conversation.decided.get(call.id)
+        if earlier is not None:
+            return Decision(earlier.allowed, earlier.reason, earlier.arguments)
+        verdict, why = self._run.policy.verdict(tool, arguments, isolated=self._run.sandbox.isolated)
+        if verdict == "allow":
+            return Decision(True, why)
+        if verdict == "deny":
+            return Decision(False, why)
+        async with self._run.asking:
+            return await self._ask(call, arguments, why)
+
+    async def _ask(self, call: ToolCall, arguments: dict[str, Any], why: str) -> Decision:
+        self._post(self._run.session.record(ApprovalAsked(id=call.id, name=call.name, arguments=arguments)))
+        answer = await decide(self._run.approve, call)
+        decided = ApprovalDecided(
+            id=call.id,
+            allowed=answer.allowed,
+            reason=answer.reason if answer.allowed else f"{why}, and {answer.reason or 'it was refused'}",
+            arguments=None if answer.arguments is None else dict(answer.arguments),
+            remember=answer.remember,
+        )
+        self._post(self._run.session.record(decided))
+        self._run.remember(decided)
+        return Decision(decided.allowed, decided.reason, decided.arguments)
+
+    def _answer(self, call: ToolCall, text: str, *, ok: bool, synthetic: str = "", **more: Any) -> ToolResult:
+        shaped = shape(text, self._allowance, self._run.session.blobs)
+        duration = round(more.pop("duration", 0.0), 4)
+        return self._run.session.record(
+            ToolResult(
+                id=call.id,
+                name=call.name,
+                text=shaped.text or "(no output)",
+                ok=ok,
+                synthetic=synthetic,
+                blob=shaped.blob,
+                size=shaped.size,
+                duration=duration,
+                **more,
+            )
+        )
+
+    def _post(self, event: Event) -> None:
+        self._events.put_nowait(event)
+
+    def _close_open(self, synthetic: str, text: str) -> None:
+        ours = {call.id for call in self._calls}
+        for call in list(self._run.session.conversation.open.values()):
+            if call.id in ours:
+                self._answer(call, text, ok=False, synthetic=synthetic)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel what still runs and wait for it, so that nothing of a turn outlives the turn."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=CANCEL_GRACE)

@@ -1,0 +1,295 @@
+"""The way in: `run`, `arun` and `stream` take the same arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from opensage.approval import Approver, Policy, Rule
+from opensage.budget import Budget, Budgeted
+from opensage.errors import ConfigError, OpenSageError
+from opensage.log.events import Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
+from opensage.log.session import Session, new_id, state_folder
+from opensage.log.store import SessionStore
+from opensage.loop import loop
+from opensage.messages import Usage
+from opensage.models import default_model, open_model, robust
+from opensage.prompt import system_message
+from opensage.protocols import Model, Sandbox
+from opensage.runtime import Run
+from opensage.sandbox import open_sandbox
+from opensage.spec import AgentSpec, Limits
+from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `run`, `arun` and `stream`.
+
+    Attributes:
+        agent: an `AgentSpec`; the default agent without it.
+        model: a model string or a `Model`; the configured or default one without it.
+        tools: functions or `Tool`s, beside the built-in ones.
+        sandbox: "auto", "bubblewrap", "local" or a `Sandbox`.
+        workdir: the workspace.
+        limits: what the run may spend.
+        session: id of a session to go on with.
+        approve: "deny", "allow" or a function that gets the call.
+        policy: permission rules.
+        ask: answers questions of the agent.
+    """
+
+    agent: AgentSpec | None
+    model: str | Model | None
+    tools: Sequence[Tool | Callable[..., Any]]
+    toolkits: Sequence[str]
+    sandbox: str | Sandbox
+    workdir: str | os.PathLike[str]
+    limits: Limits | None
+    session: str | None
+    approve: str | Approver
+    policy: Policy | None
+    ask: Callable[[str], Awaitable[str]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+        status: "done", "limit", "stuck", "failed", "cancelled" or "empty".
+        text: the answer, or what there was of it.
+        reason: why it stopped, when it is not done.
+        usage: model calls, tool calls, tokens and cost (None when the price is unknown).
+        events: every event of this run.
+    """
+
+    status: str
+    text: str
+    reason: str
+    usage: dict[str, Any]
+    session_id: str
+    events: list[Event] = field(repr=False)
+
+
+def run(task: str | None, **options: Unpack[Options]) -> Result:
+    """Run a task to its end. `task=None` goes on with an unfinished session.
+
+    Raises:
+        OpenSageError: only the user or developer can mend it; the message names the fix.
+    """
+    return asyncio.run(arun(task, **options))
+
+
+async def arun(task: str | None, **options: Unpack[Options]) -> Result:
+    """Like `run`, in a running event loop."""
+    events: list[Event] = []
+    async with aclosing(stream(task, **options)) as running:  # type: ignore[type-var]
+        async for event in running:
+            if event.seq >= 0:
+                events.append(event)
+    last = events[-1]
+    if not isinstance(last, RunFinished):
+        raise OpenSageError("the run ended without a result; this is a defect of the kit")
+    return Result(last.status, last.text, last.reason, last.usage, last.session, events)
+
+
+async def stream(task: str | None, **options: Unpack[Options]) -> AsyncIterator[Event]:
+    """The events of a run as they happen; the last is `RunFinished`. Closing the generator cancels the run."""
+    engine = Engine(**options)
+    try:
+        async with aclosing(engine.turn(task)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+    finally:
+        await engine.close()
+
+
+class Engine:
+    """A session with its model, sandbox and tools, for one run or for the many turns of a chat."""
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise TypeError(f"unknown argument(s): {', '.join(sorted(unknown))}")
+        self.spec = options.get("agent") or AgentSpec()
+        self.limits = options.get("limits") or self.spec.limits or Limits()
+        self.approve = options.get("approve", "deny")
+        if not callable(self.approve) and self.approve not in ("allow", "deny"):
+            raise ConfigError(f"approve must be 'allow', 'deny' or a function, not {self.approve!r}")
+        self.ask = options.get("ask")
+        self.workdir = _checked(Path(options.get("workdir", ".")))
+        if options.get("toolkits"):
+            raise ConfigError("toolkits cannot be loaded yet; pass functions in tools=")
+        self.model = self._open_model(options.get("model"))
+        self.sandbox = self._open_sandbox(options.get("sandbox", "auto"))
+        self.toolbox = self._toolbox(options.get("tools", ()))
+        self.policy = options.get("policy") or Policy()
+        self.state: dict[str, Any] = {}
+        self._running: Run | None = None
+        self._closed = False
+        self.session = self._open_session(options.get("session"))
+
+    def _open_model(self, wished: str | Model | None) -> Model:
+        if isinstance(wished, Model):
+            return wished
+        if self.spec.model != "inherit":
+            wished = wished or self.spec.model
+        return open_model(wished or default_model(os.environ))
+
+    def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
+        if isinstance(wished, Sandbox):
+            return wished
+        # Without isolation the policy asks for each command; that needs somebody to ask.
+        return open_sandbox(wished, self.workdir, approve_local=None if self.approve == "deny" else _asked_by_policy)
+
+    def _toolbox(self, extra: Sequence[Tool | Callable[..., Any]]) -> Toolbox:
+        box = Toolbox(builtin_tools())
+        for item in extra:
+            box.add(item if isinstance(item, Tool) else tool(item))
+        if self.spec.tools is None:
+            return box
+        missing = [name for name in self.spec.tools if name not in box]
+        if missing:
+            raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {', '.join(box.names)}")
+        return Toolbox(t for t in box if t.name in self.spec.tools)
+
+    def _open_session(self, wished: str | None) -> Session:
+        folder = state_folder(self.workdir) / "sessions"
+        if wished is None:
+            return Session(folder, new_id(), create=True, workdir=self.workdir)
+        session = Session(folder, SessionStore(folder).path(wished).stem)
+        return session
+
+    async def turn(self, task: str | None) -> AsyncIterator[Event]:
+        """One message of the user, or None to go on where an earlier run stopped."""
+        for event in self._begin(task):
+            yield event
+        run = self._run(resumed=task is None)
+        self._running = run
+        yield self._started(run, resumed=task is None)
+        if task is None and self._nothing_to_do():
+            yield run.finish(self.session.summary.status, "nothing was left to do", self.session.summary.text)
+            return
+        try:
+            async with aclosing(loop(run)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+                    if isinstance(event, ModelReply) and event.cost is None:
+                        for note in self._price_unknown():
+                            yield note
+        except OpenSageError as error:
+            if run.finished is None:
+                self._settle(run, "failed", str(error))
+            raise
+        finally:
+            if run.finished is None:
+                self._settle(run, "cancelled", "cancelled by the user")
+
+    def _begin(self, task: str | None) -> list[Event]:
+        if task is None:
+            events = self.session.close_open_calls(only_started=True)
+            if not self.session.conversation.task:
+                raise ConfigError(f"session {self.session.id} has no task yet; give a message")
+            return events
+        if not task.strip():
+            raise ConfigError("the task is empty; say what is to be done")
+        return [*self.session.close_open_calls(), self.session.record(UserMessage(text=task))]
+
+    def _nothing_to_do(self) -> bool:
+        summary, conversation = self.session.summary, self.session.conversation
+        return not conversation.open and conversation.tail_role == "assistant" and summary.text != ""
+
+    def _run(self, *, resumed: bool) -> Run:
+        summary = self.session.summary
+        keep = resumed and summary.status == "running"
+        budget = Budget(self.limits, spent=summary.run_usage if keep else Usage())
+        if keep:
+            budget.turns, budget.tool_calls = summary.run_turns, summary.run_tool_calls
+        return Run(
+            session=self.session,
+            spec=self.spec,
+            model=robust(Budgeted(self.model, budget)),
+            toolbox=self.toolbox,
+            sandbox=self.sandbox,
+            workdir=self.workdir,
+            budget=budget,
+            policy=self._policy(),
+            approve=self.approve,
+            ask=self.ask,
+            state=self.state,
+        )
+
+    def _policy(self) -> Policy:
+        policy = Policy([*self.policy.allow], [*self.policy.ask], [*self.policy.deny])
+        for rule, allowed in self.session.summary.remembered:
+            (policy.allow if allowed else policy.deny).append(Rule.parse(rule))
+        return policy
+
+    def _started(self, run: Run, *, resumed: bool) -> RunStarted:
+        found = load_instructions(self.workdir, Path.home())
+        system = system_message(
+            self.spec, self.sandbox.workdir, isolated=self.sandbox.isolated, instructions=found.text
+        )
+        known = self.session.conversation.system == system
+        return self.session.record(
+            RunStarted(
+                session=self.session.id,
+                agent=self.spec.name,
+                model=self.model.name,
+                sandbox=self.sandbox.kind,
+                limits=self.limits.model_dump(exclude_none=True),
+                system="" if known else system,
+                resumed=resumed,
+            )
+        )
+
+    def _price_unknown(self) -> list[Event]:
+        if self.state.get("price said"):
+            return []
+        self.state["price said"] = True
+        return [Progress(text=f"the price of {self.model.name} is unknown: tokens are counted, cost is not")]
+
+    def _settle(self, run: Run, status: str, reason: str) -> None:
+        """End a run that broke off: answer what is open, say why."""
+        with contextlib.suppress(OpenSageError):  # the log itself may be what failed
+            self.session.close_open_calls()
+            run.finish(status, reason)
+
+    async def close(self) -> None:
+        """End background tasks, the sandbox and the model, and free the log. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for value in self.state.values():
+                closer = getattr(value, "close", None)
+                if callable(closer):
+                    done = closer()
+                    if asyncio.iscoroutine(done):
+                        await done
+            await self.sandbox.close()
+            await self.model.close()
+        finally:
+            self.session.close()
+
+
+def _asked_by_policy(*_: object) -> bool:
+    return True
+
+
+def _checked(workdir: Path) -> Path:
+    path = workdir.expanduser()
+    if not path.is_dir():
+        raise ConfigError(f"workdir {path} is not a folder; make it or choose another with --workdir")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigError(f"workdir {path} cannot be read; choose another with --workdir or change its permissions")
+    return path.resolve()
+
+
+__all__ = ["Engine", "Options", "Result", "arun", "run", "stream"]

@@ -1,0 +1,121 @@
+"""One run of one agent: everything the loop and the dispatcher need, in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opensage.approval import Approver, Policy, Rule
+from opensage.budget import Budget
+from opensage.compaction import Compactor
+from opensage.errors import SandboxLost
+from opensage.guard import LoopGuard
+from opensage.log.events import ApprovalDecided, RunFinished
+from opensage.log.session import Session
+from opensage.messages import Reply, ToolCall
+from opensage.protocols import Model, Sandbox
+from opensage.spec import AgentSpec
+from opensage.tools.base import ToolContext
+from opensage.tools.toolbox import Toolbox
+
+MAX_LOSSES = 2
+
+
+@dataclass(slots=True)
+class Run:
+    """State of a run. `model` is already wrapped (budget, retry, time-outs).
+
+    Attributes:
+        reply: the reply of the current turn.
+        lost: set when the sandbox was lost a second time; the loop then stops.
+        state: what tools keep between calls.
+    """
+
+    session: Session
+    spec: AgentSpec
+    model: Model
+    toolbox: Toolbox
+    sandbox: Sandbox
+    workdir: Path
+    budget: Budget
+    policy: Policy = field(default_factory=Policy)
+    approve: str | Approver = "deny"
+    ask: Callable[[str], Awaitable[str]] | None = None
+    progress: Callable[[str], None] = lambda _text: None
+    max_tokens: int | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    guard: LoopGuard = field(default_factory=LoopGuard)
+    compactor: Compactor = field(init=False)
+    reply: Reply | None = None
+    lost: SandboxLost | None = None
+    finished: RunFinished | None = None
+    losses: int = 0
+
+    def __post_init__(self) -> None:
+        self.compactor = Compactor(self.session.conversation, self.model)
+
+    async def context(self, call: ToolCall) -> ToolContext:
+        """What the tool of this call may touch."""
+        return ToolContext(
+            sandbox=self.sandbox,
+            workdir=self.workdir,
+            session=self.session.id,
+            agent=self.spec.name,
+            call_id=call.id,
+            state=self.state,
+            ask=self.ask,
+            progress=self.progress,
+            blob=self.session.blobs.get,
+        )
+
+    def normalise(self, reply: Reply) -> Reply:
+        """The reply with ids that no earlier call of this history has."""
+        unique = self.session.conversation.unique_id
+        calls = tuple(
+            ToolCall(unique(call.id, place), call.name, call.arguments, call.extra)
+            for place, call in enumerate(reply.calls)
+        )
+        return Reply(reply.text, calls, reply.finish_reason, reply.usage, reply.extra)
+
+    def unknown_tool(self, name: str) -> str:
+        """What to tell the model about a tool that does not exist."""
+        names = ", ".join(self.toolbox.names) or "none"
+        near = self.toolbox.nearest(name)
+        return f"There is no tool named {name[:80]!r}." + (f" Did you mean {near}?" if near else "") + f" Tools: {names}."
+
+    def remember(self, decided: ApprovalDecided) -> None:
+        """Keep a rule for the rest of the session; it can never undo a deny."""
+        if decided.remember:
+            rules = self.policy.allow if decided.allowed else self.policy.deny
+            rules.append(Rule.parse(decided.remember))
+
+    def sandbox_lost(self, error: SandboxLost) -> None:
+        """Count a loss: the first restarts the sandbox, the second ends the run."""
+        self.losses += 1
+        if self.losses >= MAX_LOSSES:
+            self.lost = error
+
+    def finish(self, status: str = "done", reason: str = "", text: str | None = None) -> RunFinished:
+        """Record the end of the run. Without `text`, the last thing the model said is the (partial) answer."""
+        usage = self.budget.usage
+        self.finished = self.session.record(
+            RunFinished(
+                status=status,
+                reason=reason,
+                text=self.session.conversation.last_text if text is None else text,
+                session=self.session.id,
+                usage={
+                    "model_calls": self.budget.turns,
+                    "tool_calls": self.budget.tool_calls,
+                    "input_tokens": usage.input_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "cached_tokens": usage.cached_tokens,
+                    "cost": usage.cost,
+                },
+            )
+        )
+        return self.finished
