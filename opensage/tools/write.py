@@ -1,0 +1,122 @@
+"""`write` and `edit`: change a file, and say compactly what changed."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import warnings
+
+from opensage.errors import ToolError
+from opensage.tools.base import ToolContext, ToolOutput
+from opensage.tools.decorate import tool
+from opensage.tools.diff import unified_diff
+from opensage.tools.edit import EditResult, NotFound, apply_edit
+from opensage.tools.paths import file_errors, inside, missing, read_all, shown
+from opensage.tools.text import TextFile, is_binary
+
+_MOST = 32 << 20
+_MOST_CHECKED = 400_000
+
+
+@tool(name="write", source="builtin", parallel=False, changes=True, target="path")
+async def write(ctx: ToolContext, path: str, content: str) -> ToolOutput:
+    """Write a whole file, making its folders.
+
+    Args:
+        ctx: context.
+        path: file
+        content: the full text
+    """
+    place = await inside(ctx, path)
+    name = shown(place, ctx)
+    before = await _before(ctx, place)
+    data = TextFile("").data(content)
+    with file_errors(name):
+        await ctx.sandbox.write_bytes(place, data)
+    count = content.count("\n") + (not content.endswith("\n") and content != "")
+    what = "wrote" if before is None else "replaced:"
+    text = (
+        f"{what} {count} line{'' if count == 1 else 's'} to {name}"
+        if before is None
+        else f"{name} now has {count} lines"
+    )
+    diff = await asyncio.to_thread(unified_diff, before or "", content, name)
+    return ToolOutput(text + _python_warning(name, None, content), diff)
+
+
+@tool(name="edit", source="builtin", parallel=False, changes=True, target="path")
+async def edit(ctx: ToolContext, path: str, old: str, new: str, all: bool = False) -> ToolOutput:
+    """Replace text in a file.
+
+    Args:
+        ctx: context.
+        path: file
+        old: lines as they are in the file, enough to be unique
+        new: lines to put there
+        all: replace every occurrence
+    """
+    place = await inside(ctx, path)
+    name = shown(place, ctx)
+    try:
+        data = await read_all(ctx, place, _MOST)
+    except FileNotFoundError:
+        if old:
+            raise await missing(ctx, place) from None
+        data = b""
+    if is_binary(data):
+        raise ToolError(f"{name} is not a text file")
+    file = TextFile.of(data)
+    try:
+        result = await asyncio.to_thread(apply_edit, file.text, old, new, all)
+    except NotFound as error:
+        raise ToolError(f"{name}: {error}") from None
+    changed = file.data(result.text)
+    with file_errors(name):
+        await ctx.sandbox.write_bytes(place, changed)
+    diff = await asyncio.to_thread(unified_diff, file.text, result.text, name)
+    return ToolOutput(_summary(name, result) + _python_warning(name, file.text, result.text), _printable(diff))
+
+
+async def _before(ctx: ToolContext, place: str) -> str | None:
+    """The text that a write replaces, for its diff; None when there is no such file, "" when it is not text."""
+    try:
+        data = await read_all(ctx, place, _MOST)
+    except FileNotFoundError:
+        return None
+    except ToolError as error:
+        if "larger" in str(error):
+            return ""
+        raise
+    return "" if is_binary(data) else _printable(TextFile.of(data).text)
+
+
+def _summary(name: str, result: EditResult) -> str:
+    places = f"{result.count} places, the first" if result.count > 1 else "1 place"
+    how = "" if result.how == "exact" else f" (matched in spite of {result.how})"
+    return f"edited {name}: {places} at line {result.line}{how}"
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _python_warning(name: str, before: str | None, after: str) -> str:
+    """A line for the model when a Python file does not compile any more."""
+    if not name.endswith(".py") or len(after) > _MOST_CHECKED:
+        return ""
+    problem = _syntax_error(after)
+    if not problem or (before and _syntax_error(before)):
+        return ""
+    return f"\nwarning: {name} does not compile now: {problem}"
+
+
+def _syntax_error(source: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            return f"line {error.lineno}: {error.msg}"
+        except (ValueError, RecursionError, MemoryError) as error:
+            return str(error)
+    return ""
