@@ -17,7 +17,7 @@ MAX_LINES = 2000
 MAX_BYTES = 50_000
 _MAX_LINE = 2000
 _CHUNK = 1 << 18
-_MOST_SCANNED = 1 << 28
+_MOST_SCANNED = 1 << 26
 
 Chunk = Callable[[int, int], Awaitable[bytes]]
 """`(offset, limit) -> bytes` of one source."""
@@ -70,7 +70,7 @@ async def _blob(ctx: ToolContext, digest: str) -> bytes:
     if ctx.blob is None:
         raise ToolError("there are no stored outputs in this session")
     try:
-        return await asyncio.to_thread(ctx.blob, digest)
+        return bytes(await asyncio.to_thread(ctx.blob, digest))
     except (OpenSageError, OSError, LookupError, ValueError):
         raise ToolError(
             f"there is no stored output {digest[:80]!r}: copy the hash from the result that named it"
@@ -104,7 +104,11 @@ async def _lines(source: Chunk, first: bytes) -> AsyncIterator[str]:
             yield line.removesuffix("\r")
         if len(rest) > _CHUNK * 4:  # a line without end: only its beginning is shown anyway
             rest = rest[: _MAX_LINE + 1]
-        chunk = await source(at, _CHUNK) if at % _CHUNK == 0 and at < _MOST_SCANNED else b""
+        if at >= _MOST_SCANNED:
+            raise ToolError(
+                f"the place lies beyond the first {_MOST_SCANNED >> 20} MiB: use shell, e.g. sed -n '5,9p' FILE"
+            )
+        chunk = await source(at, _CHUNK) if at % _CHUNK == 0 else b""
         at += len(chunk)
     rest += decoder.decode(b"", final=True)
     if rest:
@@ -144,4 +148,4 @@ class _Window:
 
 
 def _short(line: str) -> str:
-    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}… [line of {len(line)} characters]"
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}… [long line, cut]"

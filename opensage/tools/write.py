@@ -27,21 +27,7 @@ async def write(ctx: ToolContext, path: str, content: str) -> ToolOutput:
         path: file
         content: the full text
     """
-    place = await inside(ctx, path)
-    name = shown(place, ctx)
-    before = await _before(ctx, place)
-    data = TextFile("").data(content)
-    with file_errors(name):
-        await ctx.sandbox.write_bytes(place, data)
-    count = content.count("\n") + (not content.endswith("\n") and content != "")
-    what = "wrote" if before is None else "replaced:"
-    text = (
-        f"{what} {count} line{'' if count == 1 else 's'} to {name}"
-        if before is None
-        else f"{name} now has {count} lines"
-    )
-    diff = await asyncio.to_thread(unified_diff, before or "", content, name)
-    return ToolOutput(text + _python_warning(name, None, content), diff)
+    return await _create(ctx, await inside(ctx, path), content)
 
 
 @tool(name="edit", source="builtin", parallel=False, changes=True, target="path")
@@ -62,7 +48,7 @@ async def edit(ctx: ToolContext, path: str, old: str, new: str, all: bool = Fals
     except FileNotFoundError:
         if old:
             raise await missing(ctx, place) from None
-        data = b""
+        return await _create(ctx, place, new)
     if is_binary(data):
         raise ToolError(f"{name} is not a text file")
     file = TextFile.of(data)
@@ -77,6 +63,16 @@ async def edit(ctx: ToolContext, path: str, old: str, new: str, all: bool = Fals
     return ToolOutput(_summary(name, result) + _python_warning(name, file.text, result.text), _printable(diff))
 
 
+async def _create(ctx: ToolContext, place: str, content: str) -> ToolOutput:
+    name = shown(place, ctx)
+    before = await _before(ctx, place)
+    data = TextFile("").data(content)
+    with file_errors(name):
+        await ctx.sandbox.write_bytes(place, data)
+    diff = await asyncio.to_thread(unified_diff, before or "", content, name)
+    return ToolOutput(_written(name, before, content) + _python_warning(name, None, content), _printable(diff))
+
+
 async def _before(ctx: ToolContext, place: str) -> str | None:
     """The text that a write replaces, for its diff; None when there is no such file, "" when it is not text."""
     try:
@@ -88,6 +84,16 @@ async def _before(ctx: ToolContext, place: str) -> str | None:
             return ""
         raise
     return "" if is_binary(data) else _printable(TextFile.of(data).text)
+
+
+def _written(name: str, before: str | None, content: str) -> str:
+    was = "" if before is None else f" (it had {_count_lines(before)})"
+    lines = _count_lines(content)
+    return f"wrote {lines} line{'' if lines == 1 else 's'} to {name}{was}"
+
+
+def _count_lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 def _summary(name: str, result: EditResult) -> str:

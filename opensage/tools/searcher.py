@@ -1,0 +1,90 @@
+"""Runs inside the sandbox, by `python -I -c`: standard library only. Prints `path NUL line:text`, like `rg --null`.
+
+Reads one JSON object: pattern, path, glob, literal, skipped, columns. Exit code 2 says that the pattern is invalid.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def files(path: str, skipped: list[str]) -> Iterator[str]:
+    """Files at or below a path: those that git does not ignore, else all but the skipped folders."""
+    if not os.path.isdir(path):
+        yield path
+        return
+    tracked = git_files(path)
+    if tracked is not None:
+        kept = (name for name in tracked if not set(name.split("/")[:-1]) & set(skipped))
+        yield from (os.path.join(path, name) for name in sorted(kept))
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if name not in skipped)
+        yield from (os.path.join(folder, name) for name in sorted(names))
+
+
+def git_files(path: str) -> list[str] | None:
+    """What git lists below a path, or None where it does not."""
+    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-coz", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return os.fsdecode(done.stdout).split("\0")[:-1] if done.returncode == 0 else None
+
+
+def matches(path: str, pattern: re.Pattern[str], columns: int) -> Iterator[str]:
+    """Lines of one text file; binary and unreadable ones, and what is no regular file, give none."""
+    try:
+        if not os.path.isfile(path) or os.path.islink(path):
+            return
+        with open(path, "rb") as file:
+            if b"\0" in file.read(8192):
+                return
+            file.seek(0)
+            for number, line in enumerate(file, 1):
+                text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+                if pattern.search(text):
+                    yield f"{path}\0{number}:{text[:columns]}{'…' if len(text) > columns else ''}\n"
+    except OSError:
+        return
+
+
+def wanted(path: str, glob: str | None) -> bool:
+    """Whether a path fits the glob: its name, or the whole path where the glob has a slash."""
+    if not glob:
+        return True
+    name = path if "/" in glob else os.path.basename(path)
+    return fnmatch.fnmatch(name.removeprefix("./"), glob.replace("**/", "*"))
+
+
+def main() -> int:
+    """Search; see the module."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    text = re.escape(request["pattern"]) if request["literal"] else request["pattern"]
+    try:
+        pattern = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        sys.stderr.write(str(error))
+        return 2
+    for path in files(request["path"], request["skipped"]):
+        if wanted(path, request["glob"]):
+            for line in matches(path, pattern, request["columns"]):
+                sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape"))
+                sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except BrokenPipeError:
+        code = 0
+    os._exit(code)  # not sys.exit: a closed pipe must not print a traceback
