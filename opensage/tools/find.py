@@ -204,7 +204,8 @@ def _with_status(result: ExecResult) -> ExecResult:
 
 
 def _render(result: ExecResult, query: _Query, ctx: ToolContext) -> str:
-    lines, size = [], 0
+    lines: list[str] = []
+    size = 0
     records = result.stdout.split("\n")
     for record in records:
         name, nul, rest = record.partition("\0")

@@ -1,7 +1,7 @@
 """What a workspace tells its agents: `AGENTS.md`, `CLAUDE.md`, and folders with a `SKILL.md` (Agent Skills).
 
-The workspace is not trusted: a file is read only if it is a regular one that lies, links followed, within its root; it is
-bounded; whatever is wrong with it becomes a warning, and the rest is still read.
+The workspace is not trusted: a file is read only if it is a regular one that lies, links followed, within its root; it
+is bounded; whatever is wrong with it becomes a warning, and the rest is still read.
 """
 
 from __future__ import annotations
