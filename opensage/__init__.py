@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opensage.approval import Decision, Policy
     from opensage.errors import OpenSageError, ToolError
-    from opensage.run import Result, arun, run, stream
+    from opensage.engine import Result, arun, run, stream
     from opensage.spec import AgentSpec, Limits
     from opensage.tools import Tool, ToolContext, tool
 
@@ -23,13 +23,13 @@ _HOMES = {
     "Limits": "spec",
     "OpenSageError": "errors",
     "Policy": "approval",
-    "Result": "run",
+    "Result": "engine",
     "Tool": "tools",
     "ToolContext": "tools",
     "ToolError": "errors",
-    "arun": "run",
-    "run": "run",
-    "stream": "run",
+    "arun": "engine",
+    "run": "engine",
+    "stream": "engine",
     "tool": "tools",
 }
 

@@ -1,1 +1,1 @@
-"""OpenSage: cli."""
+"""The command line. Each module holds the commands of one subject; `main` puts them together."""

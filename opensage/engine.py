@@ -13,8 +13,9 @@ from typing import Any, TypedDict, Unpack
 
 from opensage.approval import Approver, Policy, Rule
 from opensage.budget import Budget, Budgeted
+from opensage.compaction import Compactor
 from opensage.errors import ConfigError, OpenSageError
-from opensage.log.events import Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
+from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
@@ -131,7 +132,6 @@ class Engine:
         self.toolbox = self._toolbox(options.get("tools", ()))
         self.policy = options.get("policy") or Policy()
         self.state: dict[str, Any] = {}
-        self._running: Run | None = None
         self._closed = False
         self.session = self._open_session(options.get("session"))
 
@@ -171,7 +171,6 @@ class Engine:
         for event in self._begin(task):
             yield event
         run = self._run(resumed=task is None)
-        self._running = run
         yield self._started(run, resumed=task is None)
         if task is None and self._nothing_to_do():
             yield run.finish(self.session.summary.status, "nothing was left to do", self.session.summary.text)
@@ -249,6 +248,11 @@ class Engine:
             )
         )
 
+    async def compact(self) -> Compacted | None:
+        """Make room in the history now; None when nothing can be left out."""
+        event = await Compactor(self.session.conversation, self.model).compact(force=True)
+        return None if event is None else self.session.record(event)
+
     def _price_unknown(self) -> list[Event]:
         if self.state.get("price said"):
             return []
@@ -279,7 +283,7 @@ class Engine:
             self.session.close()
 
 
-def _asked_by_policy(*_: object) -> bool:
+async def _asked_by_policy(_command: str) -> bool:
     return True
 
 

@@ -1,0 +1,53 @@
+"""What `run`, `resume` and `chat` share: settings, and the model file that must be there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opensage.approval import Approver, Policy
+from opensage.config import Settings, load_settings
+from opensage.engine import Engine
+from opensage.models import default_model
+
+
+def open_engine(
+    settings: Settings, workdir: Path, *, approve: str | Approver, session: str | None, ask: Any = None
+) -> Engine:
+    """An engine as the settings say, with the local model fetched first if it is needed."""
+    model = default_model(os.environ, settings.model)
+    fetch_if_local(model)
+    rules = settings.permissions
+    return Engine(
+        model=model,
+        sandbox=settings.sandbox,
+        workdir=workdir,
+        limits=settings.limits(),
+        approve=approve,
+        policy=Policy.parse(rules.allow, rules.ask, rules.deny),
+        session=session,
+        ask=ask,
+    )
+
+
+def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str]) -> Settings:
+    """The merged settings of a command."""
+    return load_settings(workdir.expanduser(), overrides=config, flags=flags, env=os.environ)
+
+
+def fetch_if_local(model: str) -> None:
+    """Fetch the file of a `local/` model when it is not here, with a progress bar on stderr."""
+    if not model.startswith("local/") or model.startswith("local//"):
+        return
+    from opensage.models import registry
+
+    spec = registry.find(model)
+    if registry.installed(spec):
+        return
+    from opensage.cli.machine import pull_with_bar
+
+    print(f"{model} is not here yet; fetching {spec.bytes / 1e6:.0f} MB once", file=sys.stderr)
+    pull_with_bar(model)

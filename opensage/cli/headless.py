@@ -1,0 +1,76 @@
+"""`opensage run` and `opensage resume`: one task, no conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from opensage.approval import Approver, Decision
+from opensage.cli.common import open_engine, settings_for
+from opensage.cli.show import Screen
+from opensage.log.events import Event, RunFinished
+from opensage.messages import ToolCall
+
+
+def run_headless(
+    task: str | None,
+    *,
+    workdir: Path,
+    flags: Mapping[str, Any],
+    config: Sequence[str],
+    as_json: bool,
+    yes: bool,
+    session: str | None = None,
+) -> int:
+    """Run to the end, showing events; returns the exit code of DESIGN section 9."""
+    settings = settings_for(workdir, flags, config)
+    engine = open_engine(settings, workdir, approve=_approver(yes, as_json), session=session)
+
+    async def work() -> RunFinished | None:
+        show = _print_json if as_json else Screen().show
+        last: RunFinished | None = None
+        try:
+            async with aclosing(engine.turn(task)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    show(event)
+                    last = event if isinstance(event, RunFinished) else last
+        finally:
+            await engine.close()
+        return last
+
+    try:
+        last = asyncio.run(work())
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with `opensage resume {engine.session.id}`", file=sys.stderr)
+        return 130
+    if last is None or last.status == "done":
+        return 0
+    print(f"{last.status}: {last.reason} (opensage resume {engine.session.id})", file=sys.stderr)
+    return 1
+
+
+def _approver(yes: bool, as_json: bool) -> str | Approver:
+    if yes:
+        return "allow"
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return "deny"
+    return ask_in_terminal
+
+
+async def ask_in_terminal(call: ToolCall) -> Decision:
+    """Ask the person at the terminal about a call."""
+    print(f"\nallow {call.name} {call.arguments[:1000]} ? [y]es, [a]lways, [n]o: ", end="", file=sys.stderr, flush=True)
+    answer = (await asyncio.to_thread(sys.stdin.readline)).strip().lower()
+    if answer in ("a", "always"):
+        return Decision(True, "approved for the session", remember=call.name)
+    return Decision(answer in ("y", "yes"), "approved" if answer.startswith("y") else "the user refused it")
+
+
+def _print_json(event: Event) -> None:
+    if event.seq >= 0 or event.type in ("text.delta", "progress"):
+        print(json.dumps(event.to_dict(), ensure_ascii=True), flush=True)

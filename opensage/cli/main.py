@@ -1,0 +1,150 @@
+"""The command `opensage`: options, and errors as one line with the fix."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from opensage.cli import machine, sessions
+from opensage.errors import OpenSageError
+
+app = typer.Typer(
+    name="opensage",
+    help="Agents that work on your files, in sandboxes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(machine.sandbox, name="sandbox")
+app.add_typer(machine.models, name="models")
+app.command("doctor")(machine.doctor)
+app.command("fork")(sessions.fork)
+
+Model = Annotated[str | None, typer.Option("--model", "-m", help="Model string, e.g. local/qwen2.5-coder-1.5b.")]
+Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder to work on.")]
+Sandbox = Annotated[str | None, typer.Option(help="auto, bubblewrap or local.")]
+MaxCost = Annotated[float | None, typer.Option(help="US dollars the run may spend.")]
+MaxTurns = Annotated[int | None, typer.Option(help="Model calls the run may make.")]
+MaxTime = Annotated[float | None, typer.Option(help="Seconds the run may take.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one event a line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what would be asked.")]
+Config = Annotated[list[str] | None, typer.Option("-c", help="key=value over the configuration files.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    if version:
+        from opensage import __version__
+
+        typer.echo(f"opensage {__version__}")
+        raise typer.Exit
+
+
+@app.command("run")
+def run_command(
+    task: Annotated[str, typer.Argument(help="What is to be done.")],
+    model: Model = None,
+    workdir: Workdir = Path("."),
+    sandbox: Sandbox = None,
+    max_cost: MaxCost = None,
+    max_turns: MaxTurns = None,
+    max_time: MaxTime = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+    config: Config = None,
+) -> None:
+    """Run one task to its end. Exit code: 0 done, 1 stopped, 2 bad input, 130 interrupted."""
+    from opensage.cli.headless import run_headless
+
+    flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns, "max_seconds": max_time}
+    raise typer.Exit(run_headless(task, workdir=workdir, flags=flags, config=config or [], as_json=as_json, yes=yes))
+
+
+@app.command("resume")
+def resume_command(
+    session: Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or last.")],
+    message: Annotated[str | None, typer.Argument(help="A new message; without it the run goes on.")] = None,
+    model: Model = None,
+    workdir: Workdir = Path("."),
+    sandbox: Sandbox = None,
+    max_cost: MaxCost = None,
+    max_turns: MaxTurns = None,
+    max_time: MaxTime = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+    config: Config = None,
+) -> None:
+    """Go on with a session, even after a crash."""
+    from opensage.cli.headless import run_headless
+
+    flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns, "max_seconds": max_time}
+    code = run_headless(
+        message, workdir=workdir, flags=flags, config=config or [], as_json=as_json, yes=yes, session=session
+    )
+    raise typer.Exit(code)
+
+
+@app.command("chat")
+def chat_command(
+    model: Model = None,
+    workdir: Workdir = Path("."),
+    sandbox: Sandbox = None,
+    max_cost: MaxCost = None,
+    max_turns: MaxTurns = None,
+    session: Annotated[str | None, typer.Option("--session", help="Go on with this session.")] = None,
+    yes: Yes = False,
+    config: Config = None,
+) -> None:
+    """Chat in the terminal; without one, answer each line of the input."""
+    from opensage.cli.chat import chat
+
+    flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns}
+    raise typer.Exit(chat(workdir=workdir, flags=flags, config=config or [], yes=yes, session=session))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    _tolerant_output()
+    try:
+        code: Any = app(words, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        return 1
+    except (OpenSageError, OSError) as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        _complain(f"error: {error}")
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(" ".join(text.split()), file=sys.stderr)
+
+
+def _tolerant_output() -> None:
+    """A character that the terminal's encoding lacks is replaced, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

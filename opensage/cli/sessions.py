@@ -1,0 +1,78 @@
+"""`opensage sessions` and `opensage fork`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # imported late, to keep --help fast
+    from opensage.log.store import SessionStore
+
+app = typer.Typer(no_args_is_help=True, help="List, show, export and remove sessions.")
+Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder the sessions belong to.")]
+Id = Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or last.")]
+
+
+def _store(workdir: Path) -> SessionStore:
+    from opensage.log.store import SessionStore
+
+    return SessionStore(workdir.expanduser() / ".opensage" / "sessions")
+
+
+@app.command("list")
+def list_sessions(workdir: Workdir = Path(".")) -> None:
+    """The sessions of a folder, oldest first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("session", "started", "status", "turns", "tokens", "cost", "task", box=None)
+    for row in _store(workdir).summaries():
+        cost = "?" if row.usage.cost is None else f"{row.usage.cost:.4f}"
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)) if row.started else ""
+        task = " ".join((row.task or row.reason).split())[:60]
+        table.add_row(row.session, started, row.status, str(row.turns), str(row.usage.tokens), cost, task)
+    Console(highlight=False, markup=False).print(table)
+
+
+@app.command("show")
+def show(session: Id, workdir: Workdir = Path(".")) -> None:
+    """The events of a session as a person reads them."""
+    from opensage.cli.show import Screen
+    from opensage.log.events import UserMessage
+
+    loaded = _store(workdir).load(session)
+    screen = Screen()
+    for event in loaded.events:
+        if isinstance(event, UserMessage):
+            screen.console.print(f"#{event.seq} you> {event.text}", markup=False, style="bold")
+        screen.show(event)
+    if loaded.torn or loaded.bad_lines:
+        typer.echo(f"(unreadable: lines {loaded.bad_lines}, {len(loaded.torn)} bytes at the end)", err=True)
+
+
+@app.command("export")
+def export(
+    session: Id,
+    form: Annotated[str, typer.Option("--format", help="jsonl or messages (OpenAI chat completions).")] = "jsonl",
+    workdir: Workdir = Path("."),
+) -> None:
+    """Print a session."""
+    typer.echo(_store(workdir).export(session, form), nl=False)
+
+
+@app.command("rm")
+def remove(session: Id, workdir: Workdir = Path(".")) -> None:
+    """Delete a session."""
+    typer.echo(f"removed {_store(workdir).remove(session)}")
+
+
+def fork(
+    session: Id,
+    at: Annotated[int | None, typer.Option("--at", help="Last event (seq) to keep; all without it.")] = None,
+    workdir: Workdir = Path("."),
+) -> None:
+    """Copy a session up to an event into a new one and print its id."""
+    typer.echo(_store(workdir).fork(session, at))
