@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opensage.approval import Decision, Policy
-    from opensage.errors import OpenSageError, ToolError
     from opensage.engine import Result, arun, run, stream
+    from opensage.errors import OpenSageError, ToolError
     from opensage.spec import AgentSpec, Limits
     from opensage.tools import Tool, ToolContext, tool
 

@@ -87,7 +87,8 @@ async def _make_room(run: Run) -> AsyncIterator[Event]:
 
 async def _ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
     """One model call. Sets `run.reply`, or leaves it None when room was made and the call must be repeated."""
-    run.reply, assembler, shown = None, Assembler(), []
+    run.reply, assembler = None, Assembler()
+    shown: list[str] = []
     request = Request(
         messages=run.session.conversation.view(),
         tools=run.toolbox.schemas() if tools else (),
@@ -187,5 +188,3 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event
 
 def _texts(calls: tuple[ToolCall, ...], results: dict[str, ToolResult]) -> list[str]:
     return [results[c.id].text if c.id in results else "" for c in calls]
-
-

@@ -85,7 +85,9 @@ class Run:
         """What to tell the model about a tool that does not exist."""
         names = ", ".join(self.toolbox.names) or "none"
         near = self.toolbox.nearest(name)
-        return f"There is no tool named {name[:80]!r}." + (f" Did you mean {near}?" if near else "") + f" Tools: {names}."
+        return (
+            f"There is no tool named {name[:80]!r}." + (f" Did you mean {near}?" if near else "") + f" Tools: {names}."
+        )
 
     def remember(self, decided: ApprovalDecided) -> None:
         """Keep a rule for the rest of the session; it can never undo a deny."""

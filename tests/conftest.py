@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.endswith("_API_KEY") or (name.startswith("OPENSAGE_") and name not in ("OPENSAGE_HOME", "OPENSAGE_DATA")):
+        if name.endswith("_API_KEY") or (
+            name.startswith("OPENSAGE_") and name not in ("OPENSAGE_HOME", "OPENSAGE_DATA")
+        ):
             monkeypatch.delenv(name)
-    yield

@@ -136,7 +136,8 @@ def chat(
 
 async def _ask(question: str) -> str:
     print(f"\n{question}\n? ", end="", flush=True)
-    return (await asyncio.to_thread(sys.stdin.readline)).strip()
+    answer: str = await asyncio.to_thread(sys.stdin.readline)
+    return answer.strip()
 
 
 async def _piped() -> AsyncIterator[str]:

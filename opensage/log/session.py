@@ -20,7 +20,9 @@ from opensage.log.journal import Journal
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 E = TypeVar("E", bound=Event)
 
-NEVER_STARTED = "[interrupted: this call never ran; the session stopped before it. Call it again if it is still needed.]"
+NEVER_STARTED = (
+    "[interrupted: this call never ran; the session stopped before it. Call it again if it is still needed.]"
+)
 MAY_HAVE_RUN = (
     "[interrupted: the session stopped while this call was running, so its result is lost and it may have taken effect. "
     "Check the state before you repeat it.]"

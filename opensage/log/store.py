@@ -85,7 +85,9 @@ class SessionStore:
         source = self.path(session)
         events = [e for e in load(source).events if at is None or e.seq <= at]
         if not events or (at is not None and at < 0):
-            raise SessionError(f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them")
+            raise SessionError(
+                f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them"
+            )
         target = new_id()
         for event in events:
             if isinstance(event, SessionStarted):

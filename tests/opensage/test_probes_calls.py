@@ -281,7 +281,9 @@ def test_probe_e1_e2_cancelling_stops_tools_and_keeps_the_history(tmp_path: Path
         await asyncio.sleep(0.4)
         assert target.stat().st_size == size
         (log,) = (tmp_path / ".opensage" / "sessions").glob("*.jsonl")
-        again = await opensage.arun("hi", model=model, workdir=tmp_path, session=log.stem, tools=[tick], sandbox="local")
+        again = await opensage.arun(
+            "hi", model=model, workdir=tmp_path, session=log.stem, tools=[tick], sandbox="local"
+        )
         return again.text
 
     assert asyncio.run(main()) == "hello"
