@@ -46,7 +46,8 @@ __os_save() {
   return 0
 }
 __os_trap() {
-  case "${1-}" in ''|-?*) if [ "${1-}" != -- ]; then command trap "$@"; return; fi; shift;; esac
+  [ $# -gt 0 ] || { command trap; return; }
+  case $1 in --) shift;; -?*) command trap "$@"; return;; esac
   if [ $# -lt 2 ]; then
     case "${1-}" in EXIT|0) set -- - EXIT;; *) command trap "$@"; return;; esac
   fi

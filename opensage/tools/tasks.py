@@ -163,7 +163,7 @@ def _whole_characters(chunk: bytes) -> int:
     for back in range(1, min(4, len(chunk)) + 1):
         byte = chunk[-back]
         if byte >= 0xC0:
-            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4 if byte < 0xF8 else 1
             return len(chunk) - back if width > back else len(chunk)
         if byte < 0x80:
             break
