@@ -1,0 +1,147 @@
+"""The command line as a program: exit codes, errors of one line, pipes, odd encodings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def opensage(*words: str, cwd: Path, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY") and not k.startswith("OPENSAGE_")}
+    folders = os.pathsep.join(str(ROOT / name) for name in ("", "memory"))
+    return subprocess.run(
+        [sys.executable, "-m", "opensage", *words],
+        cwd=cwd,
+        input=stdin,
+        env={**clean, "PYTHONPATH": folders, "OPENSAGE_HOME": str(cwd / "home"), **env},
+        capture_output=True,
+        text=True,
+        encoding=env.get("PYTHONIOENCODING", "utf-8"),
+        timeout=120,
+    )
+
+
+def script(folder: Path, *turns: object) -> str:
+    (folder / "s.json").write_text(json.dumps(turns))
+    return "script:s.json"
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+SHELL = {"tool_calls": [{"name": "shell", "arguments": {"command": "echo hello > made.txt; cat made.txt"}}]}
+
+
+def test_run_works_in_a_real_sandbox(tmp_path: Path) -> None:
+    done = opensage("run", "make a file", "-m", script(tmp_path, SHELL, {"text": "made it"}), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "made it" in done.stdout
+    assert (tmp_path / "made.txt").read_text() == "hello\n"
+
+
+def test_run_json_is_one_event_a_line(tmp_path: Path) -> None:
+    done = opensage("run", "x", "-m", script(tmp_path, SHELL, {"text": "ok"}), "--json", cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["type"] == "run.started"
+    assert events[0]["session"]
+    assert events[-1]["type"] == "run.finished"
+    assert (events[-1]["status"], events[-1]["text"]) == ("done", "ok")
+
+
+def test_a_stopped_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
+    done = opensage("run", "x", "-m", script(tmp_path, SHELL, SHELL), "--max-turns", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "max_turns" in done.stderr
+
+
+def test_resume_show_list_export_fork_rm(tmp_path: Path) -> None:
+    model = script(tmp_path, {"text": "one"})
+    assert opensage("run", "first task", "-m", model, cwd=tmp_path).returncode == 0
+    done = opensage("resume", "last", "and more", "-m", model, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "first task" in opensage("sessions", "list", cwd=tmp_path).stdout
+    assert "and more" in opensage("sessions", "show", "last", cwd=tmp_path).stdout
+    messages = json.loads(opensage("sessions", "export", "last", "--format", "messages", cwd=tmp_path).stdout)
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
+    fork = opensage("fork", "last", "--at", "3", cwd=tmp_path).stdout.strip()
+    assert opensage("sessions", "rm", fork, cwd=tmp_path).returncode == 0
+
+
+def test_chat_answers_each_line_of_a_pipe(tmp_path: Path) -> None:
+    model = script(tmp_path, {"text": "first answer"}, {"text": "second answer"})
+    done = opensage("chat", "-m", model, cwd=tmp_path, stdin="hi\n/cost\n\nagain\n")
+    assert done.returncode == 0, done.stderr
+    assert "first answer" in done.stdout
+    assert "second answer" in done.stdout
+    assert "1 turns" in done.stdout
+
+
+def test_probe_i4_a_chat_under_cp1252_and_under_c(tmp_path: Path) -> None:
+    model = script(tmp_path, {"text": "box \u2500 snowman \u2603 \U0001f600"})
+    for env in ({"PYTHONIOENCODING": "cp1252"}, {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}):
+        done = opensage("chat", "-m", model, cwd=tmp_path, stdin="hi\n", **env)
+        assert done.returncode == 0, done.stderr
+        assert "snowman" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "say"),
+    [
+        (["run", "x", "-m", "script:none.json"], "none.json"),
+        (["run", "x", "-m", "nonsense-model"], "unknown model"),
+        (["run", "x", "-m", "script:bad.json"], "bad.json"),
+        (["run", "x", "-m", "script:short.json"], "end"),
+        (["run", "x", "--workdir", "nowhere"], "nowhere"),
+        (["run", "", "-m", "script:short.json"], "empty"),
+        (["run", "x", "-m", "script:short.json", "-c", "modell=3"], "did you mean 'model'"),
+        (["run", "x", "-m", "script:short.json", "-c", "max_turns=many"], "max_turns"),
+        (["run", "x", "-m", "script:short.json", "--sandbox", "vault"], "sandbox"),
+        (["resume", "nothing", "-m", "script:short.json"], "no session"),
+        (["sessions", "show", "../../etc/passwd"], "not a session id"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, words: list[str], say: str) -> None:
+    (tmp_path / "bad.json").write_text('[{"text": 3')
+    (tmp_path / "short.json").write_text("[]")
+    assert say in one_line(opensage(*words, cwd=tmp_path))
+
+
+def test_a_malformed_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "opensage.toml").write_text("model = [")
+    assert "opensage.toml" in one_line(opensage("run", "x", cwd=tmp_path))
+    (tmp_path / "opensage.toml").write_text("[permissions]\nalow = ['shell']\n")
+    assert "did you mean 'allow'" in one_line(opensage("run", "x", cwd=tmp_path))
+
+
+def test_flags_beat_environment_beats_file(tmp_path: Path) -> None:
+    (tmp_path / "opensage.toml").write_text("max_turns = 1\nmodel = 'script:none.json'\n")
+    model = script(tmp_path, SHELL, SHELL, {"text": "ok"})
+    assert opensage("run", "x", cwd=tmp_path, OPENSAGE_MODEL=model).returncode == 1
+    assert opensage("run", "x", "--max-turns", "5", cwd=tmp_path, OPENSAGE_MODEL=model).returncode == 0
+
+
+def test_without_a_person_local_is_refused_call_by_call(tmp_path: Path) -> None:
+    model = script(tmp_path, SHELL, {"text": "could not"})
+    done = opensage("run", "x", "-m", model, "--sandbox", "local", cwd=tmp_path)
+    assert done.returncode == 0
+    assert not (tmp_path / "made.txt").exists()
+    assert opensage("run", "x", "-m", model, "--sandbox", "local", "--yes", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "made.txt").exists()
+
+
+def test_deny_rules_hold_even_with_yes(tmp_path: Path) -> None:
+    (tmp_path / "opensage.toml").write_text("[permissions]\ndeny = ['shell(echo *)']\n")
+    done = opensage("run", "x", "-m", script(tmp_path, SHELL, {"text": "no"}), "--yes", cwd=tmp_path)
+    assert done.returncode == 0
+    assert not (tmp_path / "made.txt").exists()
