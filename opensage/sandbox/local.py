@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -33,8 +34,24 @@ class LocalSandbox(ProcessSandbox):
         program = os.path.realpath(sys.executable)
         return [program, "-I", "-S", supervisor, str(socket_fd), self._config(scratch)], []
 
+    def _rlimits(self) -> dict[str, int]:
+        limits = super()._rlimits()
+        if os.geteuid() != 0:  # counts all of the user's, so there is room above what runs now: a last resort
+            limits["RLIMIT_NPROC"] = _tasks_of_user() + self.limits.processes * 2 + 1024
+        return limits
+
     def _roots(self, scratch: Path) -> list[str]:
         return [self.workdir, os.path.realpath(scratch)]
 
     def _environment(self, scratch: Path) -> dict[str, str]:
         return environment(str(scratch), str(scratch))
+
+
+def _tasks_of_user() -> int:
+    """Threads that the current user runs on this machine."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.geteuid():
+                count += len(os.listdir(folder / "task"))
+    return count

@@ -160,7 +160,7 @@ async def _log(trial: _Trial) -> tuple[bool, str]:
 
 
 async def _fork_bomb(trial: _Trial) -> tuple[bool, str]:
-    result = await trial.sandbox.exec("bomb() { bomb | bomb & }; bomb; sleep 3", timeout=10)
+    result = await trial.sandbox.exec("bomb() { [ $SECONDS -gt 4 ] && exit; bomb | bomb & }; bomb; sleep 3", timeout=10)
     after = await trial.sandbox.exec("echo alive")
     return "processes" in result.stderr + after.stderr and "alive" in after.stdout, "a fork bomb was ended"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import errno
 import json
@@ -181,6 +182,7 @@ class ProcessSandbox:
             if self._state is not None:
                 await asyncio.to_thread(self._state.remove)
                 self._state = self._snapshots = None
+                atexit.unregister(self._at_exit)
 
     # --- starting and ending ---
 
@@ -242,7 +244,18 @@ class ProcessSandbox:
     def _folder(self) -> StateFolder:
         if self._state is None:
             self._state = StateFolder(self.kind, self.workdir)
+            atexit.register(self._at_exit)
         return self._state
+
+    def _at_exit(self) -> None:
+        """The program ends without having closed the sandbox."""
+        if self._state is None or self._state.record.owner != os.getpid():  # a fork's copy is not the owner
+            return
+        self._closed = True
+        if self._link is not None:
+            self._link.sock.close()
+        self._end()
+        self._state.remove()
 
     def _scratch(self) -> Path:
         return self._folder().path / "scratch"
@@ -416,8 +429,7 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = path, None
-        raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 async def _in_thread(folder: int, function: Callable[..., None], *arguments: Any) -> None:

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
-KILL_TICK, WATCH_TICK = 0.005, 0.1
+KILL_TICK, WATCH_TICK, SHUT_SECONDS = 0.005, 0.1, 60.0
 PAGE = resource.getpagesize()
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -69,12 +69,12 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def descendants(root: int) -> list[int]:
-    """Processes below `root`, without it. A snapshot: repeat it until nothing is left."""
+def descendants(root: int, most: int = 1 << 20) -> list[int]:
+    """Processes below `root`, without it, `most` or a few more at most. A snapshot: repeat it until nothing is left."""
     tree = None if HAVE_CHILDREN else _parents()
     found: list[int] = []
     seen, todo = {root}, [root]
-    while todo:
+    while todo and len(found) <= most:
         pid = todo.pop()
         for child in _children(pid) if tree is None else tree.get(pid, []):
             if child not in seen:
@@ -90,16 +90,33 @@ def _signal_all(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def _groups(pids: list[int]) -> list[int]:
+    """Process groups, as negative numbers for `kill`, but for our own, in which keepers are too."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found.add(-os.getpgid(pid))
+    return [group for group in found if group not in (-os.getpgid(0), 0, -1)]
+
+
 def kill_below(root: int) -> None:
-    """Stop, then kill, what is below `root`. Stopping first keeps a fork bomb from outrunning the kill."""
-    stopped: set[int] = set()
-    for _ in range(50):
-        fresh = [pid for pid in descendants(root) if pid not in stopped]
-        if not fresh:
-            break
-        _signal_all(fresh, signal.SIGSTOP)
-        stopped.update(fresh)
+    """Kill what is below `root`, as far as it can be seen now; repeat it until nothing is left.
+
+    A group is signalled at one stroke, during which none of its members can fork: a fork bomb, whose processes share
+    their group, does not outrun that. A few of its processes are enough to know the group, so they come first.
+    """
+    for most in (8, 1 << 20):
+        found = descendants(root, most)
+        _signal_all(_groups(found), signal.SIGKILL)
+        _signal_all(found, signal.SIGSTOP)
     _signal_all(descendants(root), signal.SIGKILL)
+
+
+def freeze_and_kill_below(root: int) -> None:
+    """For process 1: stop everything in its namespace at one stroke, so that nothing can fork, and let the rest go on."""
+    _signal_all([-1], signal.SIGSTOP)
+    _signal_all(descendants(root), signal.SIGKILL)
+    _signal_all([-1], signal.SIGCONT)
 
 
 def kill_until_gone(root: int, seconds: float) -> None:
@@ -165,6 +182,8 @@ def _become(request: dict[str, Any], fds: dict[str, int], config: dict[str, Any]
     _close_all_but(0, 1, 2, *([3] if "script" in high else []))
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.nice(config["nice"])  # not the supervisor itself: it must get its turn among what it has to end
     for name, value in config["rlimits"].items():
         _limit(getattr(resource, name), value)
     try:
@@ -185,7 +204,7 @@ def _settle_keeper(supervisor: int) -> None:
     me = os.getpid()
 
     def supervisor_died(_number: int, _frame: FrameType | None) -> None:
-        kill_until_gone(me, 5.0)
+        kill_until_gone(me, SHUT_SECONDS)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, supervisor_died)
@@ -283,6 +302,8 @@ class Files:
                 raise Refused(f"{path} leads through a folder that does not exist")
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
+            if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                raise Refused(f"{path} is a link to nothing")
             fd = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         finally:
             os.close(parent)
@@ -460,7 +481,8 @@ class Supervisor:
         if not self.commands or now - self.watched < WATCH_TICK:
             return
         self.watched = now
-        trees = {keeper: descendants(keeper) for keeper in self.commands}
+        # Not counted to the end: a fork bomb grows while it is counted.
+        trees = {keeper: descendants(keeper, most=self.config["processes"]) for keeper in self.commands}
         if sum(map(len, trees.values())) > self.config["processes"]:
             self._cull(max(trees, key=lambda keeper: len(trees[keeper])), "processes")
         elif self.config["memory"]:
@@ -479,20 +501,18 @@ class Supervisor:
         if not command.ending:
             command.ending = True
             self.tell("culled", command.id, why=why)
-            kill_below(keeper)
+            freeze_and_kill_below(keeper) if os.getpid() == 1 else kill_below(keeper)
 
     def shut(self) -> None:
         """End everything below. As process 1 the kernel does it at our exit; elsewhere it takes patience."""
         if os.getpid() != 1:
-            kill_until_gone(os.getpid(), 5.0)
+            kill_until_gone(os.getpid(), SHUT_SECONDS)
 
 
 def _settle(config: dict[str, Any]) -> None:
     """Make this process hard to reach from below, and whatever it starts unable to gain rights."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
-    with contextlib.suppress(OSError):
-        os.nice(config["nice"])
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
