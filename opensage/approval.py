@@ -93,7 +93,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's answer. `arguments` replaces the call's when given; `remember` is a rule for the rest of the session."""
+    """A person's answer. `arguments` replaces the call's; `remember` is a rule for the rest of the session."""
 
     allowed: bool
     reason: str = ""

@@ -141,7 +141,7 @@ class Dispatcher:
             raise ToolError(
                 "Your reply was cut off at the output limit"
                 + (f" of {limit} tokens" if limit else "")
-                + ", in the middle of this call, so it was not run. Make the call smaller: e.g. write the file in parts."
+                + ", in the middle of this call, so it was not run. Make it smaller: e.g. write the file in parts."
             )
         tool = self._run.toolbox.get(call.name)
         if tool is None:

@@ -124,7 +124,7 @@ class Engine:
         if not callable(self.approve) and self.approve not in ("allow", "deny"):
             raise ConfigError(f"approve must be 'allow', 'deny' or a function, not {self.approve!r}")
         self.ask = options.get("ask")
-        self.workdir = _checked(Path(options.get("workdir", ".")))
+        self.workdir = checked_folder(Path(options.get("workdir", ".")))
         if options.get("toolkits"):
             raise ConfigError("toolkits cannot be loaded yet; pass functions in tools=")
         self.model = self._open_model(options.get("model"))
@@ -163,19 +163,21 @@ class Engine:
         folder = state_folder(self.workdir) / "sessions"
         if wished is None:
             return Session(folder, new_id(), create=True, workdir=self.workdir)
-        session = Session(folder, SessionStore(folder).path(wished).stem)
-        return session
+        return Session(folder, SessionStore(folder).path(wished).stem)
 
     async def turn(self, task: str | None) -> AsyncIterator[Event]:
         """One message of the user, or None to go on where an earlier run stopped."""
-        for event in self._begin(task):
-            yield event
+        self._check(task)
+        before = self.session.summary.status, self.session.summary.text
+        idle = task is None and self._nothing_to_do()
         run = self._run(resumed=task is None)
         yield self._started(run, resumed=task is None)
-        if task is None and self._nothing_to_do():
-            yield run.finish(self.session.summary.status, "nothing was left to do", self.session.summary.text)
+        if idle:
+            yield run.finish(before[0], "nothing was left to do", before[1])
             return
         try:
+            for event in self._begin(task):
+                yield event
             async with aclosing(loop(run)) as events:  # type: ignore[type-var]
                 async for event in events:
                     yield event
@@ -190,14 +192,15 @@ class Engine:
             if run.finished is None:
                 self._settle(run, "cancelled", "cancelled by the user")
 
+    def _check(self, task: str | None) -> None:
+        if task is None and not self.session.conversation.task:
+            raise ConfigError(f"session {self.session.id} has no task yet; give a message")
+        if task is not None and not task.strip():
+            raise ConfigError("the task is empty; say what is to be done")
+
     def _begin(self, task: str | None) -> list[Event]:
         if task is None:
-            events = self.session.close_open_calls(only_started=True)
-            if not self.session.conversation.task:
-                raise ConfigError(f"session {self.session.id} has no task yet; give a message")
-            return events
-        if not task.strip():
-            raise ConfigError("the task is empty; say what is to be done")
+            return self.session.close_open_calls(only_started=True)
         return [*self.session.close_open_calls(), self.session.record(UserMessage(text=task))]
 
     def _nothing_to_do(self) -> bool:
@@ -287,7 +290,12 @@ async def _asked_by_policy(_command: str) -> bool:
     return True
 
 
-def _checked(workdir: Path) -> Path:
+def checked_folder(workdir: Path) -> Path:
+    """The resolved workspace.
+
+    Raises:
+        ConfigError: it is no folder, or cannot be read.
+    """
     path = workdir.expanduser()
     if not path.is_dir():
         raise ConfigError(f"workdir {path} is not a folder; make it or choose another with --workdir")

@@ -47,22 +47,10 @@ async def loop(run: Run) -> AsyncIterator[Event]:
             yield event
             if isinstance(event, RunFinished):
                 return
-        reply = run.reply
-        if reply is None:
+        if run.reply is None:
             continue  # the window overflowed and room was made
-        if not reply.calls and not reply.text.strip():
-            empty += 1
-            if empty > MAX_EMPTY:
-                yield run.finish("empty", f"the model gave an empty reply {empty} times in a row")
-                return
-            yield run.session.record(Note(text=EMPTY, reason="empty reply"))
-            continue
-        empty = 0
-        if not reply.calls:
-            cut = reply.finish_reason == "length"
-            yield run.finish("limit", "length: the reply was cut at the model's output limit") if cut else run.finish()
-            return
-        async for event in _answer(run, reply, tools=not last):
+        empty = 0 if run.reply.calls or run.reply.text.strip() else empty + 1
+        async for event in _take(run, run.reply, empty, tools=not last):
             yield event
             if isinstance(event, RunFinished):
                 return
@@ -124,8 +112,23 @@ async def _ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
     run.compactor.calibrate(reply.usage.input_tokens)
 
 
+async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIterator[Event]:
+    """What a reply leads to: calls are answered, text ends the run, nothing at all is asked again."""
+    if reply.calls:
+        async for event in _answer(run, reply, tools=tools):
+            yield event
+    elif empty > MAX_EMPTY:
+        yield run.finish("empty", f"the model gave an empty reply {empty} times in a row")
+    elif empty:
+        yield run.session.record(Note(text=EMPTY, reason="empty reply"))
+    elif reply.finish_reason == "length":
+        yield run.finish("limit", "length: the reply was cut at the model's output limit")
+    else:
+        yield run.finish()
+
+
 async def _in_time(run: Run, request: Request) -> AsyncIterator[Delta]:
-    """The deltas of one call; `TimeoutError` when the run's wall clock is used up (never while the caller holds one)."""
+    """The deltas of one call; `TimeoutError` when the run's time is used up, never while the caller holds one."""
     async with aclosing(run.model.stream(request)) as deltas:  # type: ignore[type-var]
         while True:
             try:

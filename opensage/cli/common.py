@@ -10,7 +10,7 @@ from typing import Any
 
 from opensage.approval import Approver, Policy
 from opensage.config import Settings, load_settings
-from opensage.engine import Engine
+from opensage.engine import Engine, checked_folder
 from opensage.models import default_model
 
 
@@ -35,7 +35,7 @@ def open_engine(
 
 def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str]) -> Settings:
     """The merged settings of a command."""
-    return load_settings(workdir.expanduser(), overrides=config, flags=flags, env=os.environ)
+    return load_settings(checked_folder(workdir), overrides=config, flags=flags, env=os.environ)
 
 
 def fetch_if_local(model: str) -> None:

@@ -1,7 +1,7 @@
 """The events of a session: one dataclass a kind, one JSON object a line.
 
-A line is `{"seq": int, "time": unix seconds, "type": str, ...fields}`; fields at their default are left out. Unknown types
-and unknown fields survive a round trip, so that an older kit can read a newer log.
+A line is `{"seq": int, "time": unix seconds, "type": str, ...fields}`; fields at their default are left out.
+Unknown types and unknown fields survive a round trip, so that an older kit can read a newer log.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class LogFile:
         fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> int:
-        """Append; may write less than asked, as write(2) may."""
+        """Append some or all of the bytes; returns how many."""
         return os.write(self.fd, data)
 
     def truncate(self, size: int) -> None:

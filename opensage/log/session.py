@@ -24,7 +24,7 @@ NEVER_STARTED = (
     "[interrupted: this call never ran; the session stopped before it. Call it again if it is still needed.]"
 )
 MAY_HAVE_RUN = (
-    "[interrupted: the session stopped while this call was running, so its result is lost and it may have taken effect. "
+    "[interrupted: the session stopped while this call was running: its result is lost and it may have taken effect. "
     "Check the state before you repeat it.]"
 )
 

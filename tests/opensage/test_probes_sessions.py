@@ -341,7 +341,9 @@ def test_turns_of_two_runs_do_not_mix_when_resumed_at_random(tmp_path: Path) -> 
         assert result.text == f"answer {number}"
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -355,7 +357,9 @@ def test_fuzz_any_bytes_load_or_are_refused(data: bytes) -> None:
 
 
 EVENT = st.dictionaries(
-    st.sampled_from(["seq", "time", "type", "text", "calls", "id", "keep_from", "elided", "summary", "system", "extra"]),
+    st.sampled_from(
+        ["seq", "time", "type", "text", "calls", "id", "keep_from", "elided", "summary", "system", "extra"]
+    ),
     JSON | st.sampled_from(["model.reply", "tool.result", "compacted", "user.message", "run.started"]),
 )
 
@@ -363,7 +367,10 @@ EVENT = st.dictionaries(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENT, max_size=8))
 def test_fuzz_hostile_events(items: list[dict[str, object]]) -> None:
-    lines = [json.dumps({"seq": n, "time": 0, **item, **({"seq": n} if n % 3 else {})}).encode() for n, item in enumerate(items)]
+    lines = [
+        json.dumps({"seq": n, "time": 0, **item, **({"seq": n} if n % 3 else {})}).encode()
+        for n, item in enumerate(items)
+    ]
     conversation = Conversation()
     for event in parse(b"\n".join(lines) + b"\n").events:
         conversation.apply(event)
@@ -379,7 +386,9 @@ def test_the_wait_for_a_stuck_model_ends_with_the_clock(tmp_path: Path) -> None:
 
 def test_stream_can_be_left_at_any_time(tmp_path: Path) -> None:
     async def main() -> None:
-        async for event in opensage.stream("x", model=ScriptedModel([calls(call("ok")), say("y")]), workdir=tmp_path, tools=[ok]):
+        async for event in opensage.stream(
+            "x", model=ScriptedModel([calls(call("ok")), say("y")]), workdir=tmp_path, tools=[ok]
+        ):
             if event.type == "tool.started":
                 break
 
