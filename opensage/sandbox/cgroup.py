@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import time
 from dataclasses import dataclass
@@ -52,16 +51,24 @@ class ControlGroup:
             remove_group(folder)
 
 
-def make_group(limits: SandboxLimits) -> ControlGroup | None:
+def possible_folders(name: str) -> list[str]:
+    """Where `make_group` may make folders for this name: put on record first, so that a crash leaves none unknown."""
+    return [str(parent / f"{PREFIX}{name}") for controller in ("memory", "pids") for parent in _parents(controller)]
+
+
+def make_group(name: str, limits: SandboxLimits) -> ControlGroup | None:
     """A new group below our own with these limits, or None where none can be made."""
-    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     settings = {
-        "memory": {"memory.max": limits.memory, "memory.swap.max": 0, "memory.limit_in_bytes": limits.memory},
+        "memory": {
+            "memory.max": limits.memory,
+            "memory.swap.max": 0,
+            "memory.limit_in_bytes": limits.memory,
+            "memory.memsw.limit_in_bytes": limits.memory,
+        },
         # Above the supervisor's own limit, which ends the whole command with a clear line; this one is the hard stop.
         "pids": {"pids.max": limits.processes * 2 + 64},
     }
-    settings["memory"]["memory.memsw.limit_in_bytes"] = limits.memory
-    made = {controller: _make(controller, name, values) for controller, values in settings.items()}
+    made = {controller: _make(controller, f"{PREFIX}{name}", values) for controller, values in settings.items()}
     group = ControlGroup(made["memory"], made["pids"])
     return group if group.folders else None
 

@@ -131,7 +131,10 @@ async def _rights(trial: _Trial) -> tuple[bool, str]:
     words = (await trial.sandbox.exec(script)).stdout.split()
     status = dict(zip(words[::2], words[1::2], strict=False))
     powerless = int(status.get("CapEff:", "1"), 16) == 0 and status.get("NoNewPrivs:") == "1"
-    return powerless and "namespaces" not in words, f"capabilities {status.get('CapEff:', '?')}, uid {words[6:7]}"
+    return (
+        powerless and "namespaces" not in words,
+        f"capabilities {status.get('CapEff:', '?')}, uid {' '.join(words[6:7])}",
+    )
 
 
 async def _links(trial: _Trial) -> tuple[bool, str]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from opensage.errors import PathRefused, SandboxError, SandboxLost, SandboxUnavailable, ToolError
 from opensage.protocols import ExecResult, OutputHook
 from opensage.sandbox import tree
-from opensage.sandbox.cgroup import JOIN_FAILED, ControlGroup, make_group
+from opensage.sandbox.cgroup import JOIN_FAILED, ControlGroup, make_group, possible_folders
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.link import Link, Running
 from opensage.sandbox.paths import inside, interpreter_folders
@@ -112,7 +112,7 @@ class ProcessSandbox:
         self,
         command: str | Sequence[str],
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  the protocol's
+        timeout: float | None = None,
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
@@ -214,8 +214,7 @@ class ProcessSandbox:
         losses = self._losses
         for with_group in (True, False):
             if with_group:
-                self._group = await asyncio.to_thread(make_group, self.limits)
-                await asyncio.to_thread(self._folder().write, self._group.folders if self._group else ())
+                self._group = make_group(self._folder().name, self.limits)
             link = self._spawn()
             try:
                 async with asyncio.timeout(START_SECONDS):
@@ -240,6 +239,7 @@ class ProcessSandbox:
             prune_sandboxes()
         scratch = self._scratch()
         scratch.mkdir(exist_ok=True, mode=0o700)
+        self._folder().write(possible_folders(self._folder().name))
 
     def _folder(self) -> StateFolder:
         if self._state is None:

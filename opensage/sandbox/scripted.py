@@ -47,7 +47,7 @@ class ScriptedSandbox:
         self,
         command: str | Sequence[str],
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  the protocol's
+        timeout: float | None = None,
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,

@@ -113,7 +113,7 @@ def kill_below(root: int) -> None:
 
 
 def freeze_and_kill_below(root: int) -> None:
-    """For process 1: stop everything in its namespace at one stroke, so that nothing can fork, and let the rest go on."""
+    """For process 1: stop all of its namespace at one stroke, so that nothing can fork, and let the rest go on."""
     _signal_all([-1], signal.SIGSTOP)
     _signal_all(descendants(root), signal.SIGKILL)
     _signal_all([-1], signal.SIGCONT)
@@ -170,6 +170,15 @@ def _fail(text: str, code: int) -> NoReturn:
     os._exit(code)
 
 
+def _yield(config: dict[str, Any]) -> None:
+    """Take a command's place behind the supervisor, which must get its turn, and live, among what it has to end."""
+    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or an ordinary user may not write the second setting
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, config["priority"] + config["nice"]))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
 def _become(request: dict[str, Any], fds: dict[str, int], config: dict[str, Any]) -> NoReturn:
     """In the command's own process: take its pipes, limits and folder, and turn into the program."""
     os.setsid()
@@ -182,8 +191,7 @@ def _become(request: dict[str, Any], fds: dict[str, int], config: dict[str, Any]
     _close_all_but(0, 1, 2, *([3] if "script" in high else []))
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    with contextlib.suppress(OSError):
-        os.nice(config["nice"])  # not the supervisor itself: it must get its turn among what it has to end
+    _yield(config)
     for name, value in config["rlimits"].items():
         _limit(getattr(resource, name), value)
     try:
@@ -511,8 +519,9 @@ class Supervisor:
 
 def _settle(config: dict[str, Any]) -> None:
     """Make this process hard to reach from below, and whatever it starts unable to gain rights."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+    config["priority"] = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

