@@ -73,4 +73,4 @@ async def ask_in_terminal(call: ToolCall) -> Decision:
 
 def _print_json(event: Event) -> None:
     if event.seq >= 0 or event.type in ("text.delta", "progress"):
-        print(json.dumps(event.to_dict(), ensure_ascii=True), flush=True)
+        print(json.dumps(event.to_dict(full=True), ensure_ascii=True), flush=True)

@@ -33,12 +33,12 @@ class Event:
         if "type" in cls.__dict__:
             _KINDS[cls.type] = cls
 
-    def to_dict(self) -> dict[str, Any]:
-        """The event as its JSON object."""
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """The event as its JSON object; `full` keeps the fields at their default, which the log leaves out."""
         out: dict[str, Any] = {"seq": self.seq, "time": self.time, "type": self.type}
         for name, default in _fields(type(self)):
             value = getattr(self, name)
-            if value != default:
+            if full or value != default:
                 out[name] = value
         return out
 
@@ -207,7 +207,7 @@ class Unknown(Event):
     type: ClassVar[str] = "unknown"
     data: dict[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """The object as it was read."""
         return {**self.data, "seq": self.seq, "time": self.time}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 DEFAULT_LOCAL = "local/qwen2.5-coder-1.5b"
 LOCAL_SCHEMES = ("script", "replay", "record")
@@ -54,8 +55,8 @@ def provider_of(model: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def known_models() -> Mapping[str, str]:
-    """Model name to provider, read from litellm's table file; empty when litellm is not installed."""
+def _table() -> dict[str, dict[str, Any]]:
+    """litellm's table of models, read as a file; empty when litellm is not installed."""
     folder = _litellm_folder()
     path = folder / "model_prices_and_context_window_backup.json" if folder else None
     if path is None or not path.is_file():
@@ -64,7 +65,19 @@ def known_models() -> Mapping[str, str]:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {name: str(row.get("litellm_provider", "")) for name, row in table.items() if isinstance(row, dict)}
+    return {name: row for name, row in table.items() if isinstance(row, dict)}
+
+
+def table_row(model: str) -> Mapping[str, Any]:
+    """What litellm's table says about a model, with or without its provider; empty when nothing."""
+    table = _table()
+    return table.get(model) or table.get(model.partition("/")[2]) or {}
+
+
+@lru_cache(maxsize=1)
+def known_models() -> Mapping[str, str]:
+    """Model name to provider, from litellm's table."""
+    return {name: str(row.get("litellm_provider", "")) for name, row in _table().items()}
 
 
 @lru_cache(maxsize=1)

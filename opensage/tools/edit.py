@@ -9,6 +9,7 @@ unless all are wanted.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from opensage.tools.nearest import nearest_block
 
 _NUMBERED = re.compile(r"[ ]*\d+(?:\t|[|→] ?)")
 _PLAIN = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—―−\u00a0\u202f\u2007", "''''\"\"\"\"'\"-------   ")
-_MOST_PLACES = 100_000
+_ENOUGH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,14 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The text, and whether most of its lines end in CRLF."""
+    """The text, whether most of its lines end in CRLF, and whether every place is wanted.
+
+    When it is not, overlapping places count too (they are ambiguous), and a few are enough.
+    """
 
     text: str
     crlf: bool
+    all: bool
 
     def fit(self, start: int, end: int, new: str) -> str:
         """The new text with the line ends of its place, or of the file where the place is within one line."""
@@ -81,13 +86,13 @@ def apply_edit(text: str, old: str, new: str, all: bool = False) -> EditResult:
     Raises:
         ToolError: not found (with the nearest block), found several times (with the lines), or nothing to do.
     """
+    if old == new:
+        raise ToolError("old and new are the same: nothing to change")
     if old == "":
         if text:
             raise ToolError("old is empty but the file is not: copy the lines to change into old, or use write")
         return EditResult(new, 1, 1, "exact")
-    if old == new:
-        raise ToolError("old and new are the same: nothing to change")
-    file = _File(text, text.count("\r\n") * 2 > text.count("\n"))
+    file = _File(text, text.count("\r\n") * 2 > text.count("\n"), all)
     for how, places in _attempts(file, old, new):
         if places:
             return _replace(text, places, all, how)
@@ -124,32 +129,31 @@ def _replace(text: str, places: list[_Place], all: bool, how: str) -> EditResult
 def _exact(file: _File, old: str, new: str) -> list[_Place]:
     """Places of `old` as it stands, or with the file's CRLF line ends. Overlapping places count: they are ambiguous."""
     for wanted in dict.fromkeys((old, _crlf(old) if "\r\n" in file.text else old)):
-        spans = [(at, at + len(wanted)) for at in _find_all(file.text, wanted)]
+        spans = [(at, at + len(wanted)) for at in _find_all(file, wanted)]
         if spans:
             fitted = file.fit(*spans[0], new)
             return [_Place(start, end, fitted) for start, end in spans]
     return []
 
 
-def _find_all(text: str, wanted: str) -> Iterator[int]:
-    at = text.find(wanted)
+def _find_all(file: _File, wanted: str) -> Iterator[int]:
+    at = file.text.find(wanted)
     found = 0
-    while at >= 0 and found < _MOST_PLACES:
+    while at >= 0 and (file.all or found < _ENOUGH):
         yield at
         found += 1
-        at = text.find(wanted, at + 1)
+        at = file.text.find(wanted, at + (len(wanted) if file.all else 1))
 
 
 def _by_lines(file: _File, old: str, new: str) -> list[_Place]:
     return [
-        _Place(start, end, file.fit_lines(start, end, old, new))
-        for start, end, _ in _windows(file.text, old, str.rstrip)
+        _Place(start, end, file.fit_lines(start, end, old, new)) for start, end, _ in _windows(file, old, str.rstrip)
     ]
 
 
 def _by_indent(file: _File, old: str, new: str) -> list[_Place]:
     places = []
-    for start, end, lines in _windows(file.text, old, str.strip):
+    for start, end, lines in _windows(file, old, str.strip):
         shift = Reindent.between(old.split("\n"), lines, new.split("\n"))
         if shift is not None:
             places.append(_Place(start, end, file.fit_lines(start, end, old, shift.apply(new))))
@@ -158,27 +162,38 @@ def _by_indent(file: _File, old: str, new: str) -> list[_Place]:
 
 def _by_plain(file: _File, old: str, new: str) -> list[_Place]:
     """Places where only typographic characters differ, and only if there is just one."""
-    places = _exact(_File(file.text.translate(_PLAIN), file.crlf), old.translate(_PLAIN), new)
+    places = _exact(_File(file.text.translate(_PLAIN), file.crlf, file.all), old.translate(_PLAIN), new)
     return places if len(places) == 1 else []
 
 
-def _windows(text: str, old: str, key: Callable[[str], str]) -> Iterator[tuple[int, int, list[str]]]:
+def _windows(file: _File, old: str, key: Callable[[str], str]) -> Iterator[tuple[int, int, list[str]]]:
     """Runs of whole lines whose keys are those of `old`: (start, end, the lines)."""
     wanted = [key(line) for line in _old_lines(old)]
     if not any(wanted):
         return
-    lines = text.split("\n")
-    keys = [key(line) for line in lines]
-    pivot = max(range(len(wanted)), key=lambda index: len(wanted[index]))
+    lines = file.text.split("\n")
     starts = _starts(lines)
-    for at, found in enumerate(keys):
+    for first in _runs([key(line) for line in lines], wanted, file.all):
+        last = first + len(wanted) - 1
+        end = starts[last] + len(lines[last].removesuffix("\r"))
+        if old.endswith("\n") and last + 1 < len(lines):
+            end = starts[last + 1]
+        yield starts[first], end, lines[first : last + 1]
+
+
+def _runs(keys: list[str], wanted: list[str], all: bool) -> Iterator[int]:
+    """Where `wanted` begins in `keys`. Only places of its rarest key are tried, so that most cost nothing."""
+    counts = Counter(keys)
+    pivot = min(range(len(wanted)), key=lambda index: counts[wanted[index]])
+    found = free = 0
+    for at, key in enumerate(keys):
         first = at - pivot
-        if found == wanted[pivot] and first >= 0 and keys[first : first + len(wanted)] == wanted:
-            last = first + len(wanted) - 1
-            end = starts[last] + len(lines[last].removesuffix("\r"))
-            if old.endswith("\n") and last + 1 < len(lines):
-                end = starts[last + 1]
-            yield starts[first], end, lines[first : last + 1]
+        if key != wanted[pivot] or first < free or keys[first : first + len(wanted)] != wanted:
+            continue
+        yield first
+        found, free = found + 1, first + (len(wanted) if all else 1)
+        if not all and found >= _ENOUGH:
+            return
 
 
 def _old_lines(old: str) -> list[str]:
@@ -213,8 +228,9 @@ def _line(text: str, at: int) -> int:
 def _ambiguous(text: str, places: list[_Place]) -> str:
     lines = ", ".join(str(_line(text, place.start)) for place in places[:10])
     more = ", …" if len(places) > 10 else ""
+    count = f"{len(places)} times" if len(places) < _ENOUGH else "many times"
     return (
-        f"old is found {len(places)} times (lines {lines}{more}): add lines around it to old until it is unique, "
+        f"old is found {count} (lines {lines}{more}): add lines around it to old until it is unique, "
         "or set all=true to change every one"
     )
 

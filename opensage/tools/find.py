@@ -34,7 +34,8 @@ async def list_files(ctx: ToolContext, path: str = ".") -> str:
     result = await ctx.sandbox.exec(_list_script(place), timeout=_SECONDS, cwd=ctx.sandbox.workdir)
     if result.exit_code == _ABSENT:
         raise await missing(ctx, place)
-    entries = [entry for entry in map(_Entry.of, result.stdout.split("\0")) if entry]
+    records = (record for record in result.stdout.split("\0") if record)
+    entries = [entry for entry in (_Entry.of(record, place) for record in records) if entry]
     if not entries and result.stderr.strip():
         raise ToolError(f"{shown(place, ctx)}: {result.stderr.strip().splitlines()[-1][:200]}")
     cut = result.timed_out or len(result.stdout) >= _MOST_BYTES
@@ -59,10 +60,13 @@ class _Entry:
     path: str
 
     @classmethod
-    def of(cls, record: str) -> _Entry | None:
+    def of(cls, record: str, listed: str) -> _Entry | None:
+        """One record of `find`; that of the listed folder itself, which has no path, gives None."""
         kind, _, rest = record.partition(" ")
         size, _, path = rest.partition(" ")
-        return cls(kind, int(size), path) if size.isdigit() and (path or kind == "f") else None
+        if not size.isdigit() or (not path and kind == "d"):
+            return None
+        return cls(kind, int(size), path or listed.rpartition("/")[2])
 
     @property
     def depth(self) -> int:
@@ -152,12 +156,13 @@ async def _search(ctx: ToolContext, query: _Query) -> ExecResult:
     raise ToolError("the sandbox has neither rg, nor python, nor grep: search is not possible")
 
 
-def _piped(program: str, command: str) -> str:
+def _needs(program: str) -> str:
+    return f"command -v {program} >/dev/null 2>&1 || exit {_NO_PROGRAM}\n"
+
+
+def _piped(command: str, through: str = "") -> str:
     """The command's output, bounded, and its exit code on stderr, since that of a pipe is the last one's."""
-    return (
-        f"command -v {program} >/dev/null 2>&1 || exit {_NO_PROGRAM}\n"
-        f'{{ {command}; echo "opensage-status $?" >&2; }} | head -c {_MOST_BYTES}'
-    )
+    return f'{{ {command}; echo "opensage-status $?" >&2; }} {through}| head -c {_MOST_BYTES}'
 
 
 def _rg_script(query: _Query) -> str:
@@ -168,24 +173,25 @@ def _rg_script(query: _Query) -> str:
     elif query.glob:  # as a type: a plain -g would bring back what .gitignore leaves out
         options += ["--type-add", f"wanted:{query.glob}", "-t", "wanted"]
     options += [part for name in SKIPPED for part in ("-g", f"!{name}")]
-    return _piped("rg", shlex.join(["rg", "--no-config", *options, "-e", query.pattern, query.path]))
+    return _needs("rg") + _piped(shlex.join(["rg", "--no-config", *options, "-e", query.pattern, query.path]))
 
 
 def _grep_script(query: _Query) -> str:
     options = ["-rnIHZ", "-F" if query.literal else "-E", *(f"--exclude-dir={name}" for name in SKIPPED)]
     options += [f"--include={query.glob.rpartition('/')[2]}"] if query.glob else []
-    return _piped("grep", shlex.join(["grep", "-s", *options, "-e", query.pattern, query.path]))
+    command = shlex.join(["grep", "-s", *options, "-e", query.pattern, query.path])
+    return _needs("grep") + _piped(command, f"| cut -b -{_COLUMNS * 10} ")
 
 
 def _python_script(ctx: ToolContext) -> str:
     python = shlex.quote(ctx.sandbox.python or "python3")
     source = Path(__file__).with_name("searcher.py").read_text()
-    return _piped(python, f"{python} -I -c {shlex.quote(source)}")
+    return f"{_needs(python)}exec {python} -I -c {shlex.quote(source)}"
 
 
 def _request(query: _Query) -> bytes:
     fields = {"pattern": query.pattern, "path": query.path, "glob": query.glob, "literal": query.literal}
-    return json.dumps({**fields, "skipped": SKIPPED, "columns": _COLUMNS}).encode()
+    return json.dumps({**fields, "skipped": SKIPPED, "columns": _COLUMNS, "most": _MOST_BYTES}).encode()
 
 
 def _with_status(result: ExecResult) -> ExecResult:

@@ -39,7 +39,16 @@ def _best_window(lines: list[str], needed: list[str]) -> int | None:
             score -= _drop(seen, wanted, lines[index - size].strip())
         if score > best_score:
             best, best_score = max(0, index - size + 1), score
-    return best
+    return best if best is None else _aligned(lines, needed, best)
+
+
+def _aligned(lines: list[str], needed: list[str], start: int) -> int:
+    """The window moved so that its first wanted line stands where it stands in the wanted text."""
+    for index in range(start, min(len(lines), start + len(needed))):
+        line = lines[index].strip()
+        if len(line) > 2 and line in needed:
+            return max(0, index - needed.index(line))
+    return start
 
 
 def _add(seen: Counter[str], wanted: Counter[str], line: str) -> int:

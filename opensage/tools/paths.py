@@ -10,7 +10,17 @@ from contextlib import contextmanager
 from opensage.errors import ToolError
 from opensage.tools.base import ToolContext
 
-SKIPPED = (".git", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox")
+SKIPPED = (
+    ".git",
+    ".opensage",
+    "node_modules",
+    "__pycache__",
+    ".venv",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".tox",
+)
 """Folders that `list` and `search` leave out."""
 
 _FIND_SECONDS = 5.0

@@ -1,6 +1,7 @@
 """Runs inside the sandbox, by `python -I -c`: standard library only. Prints `path NUL line:text`, like `rg --null`.
 
-Reads one JSON object: pattern, path, glob, literal, skipped, columns. Exit code 2 says that the pattern is invalid.
+Reads one JSON object: pattern, path, glob, literal, skipped, columns, most (bytes printed). Exit code 2 says that the
+pattern is invalid.
 """
 
 from __future__ import annotations
@@ -25,9 +26,22 @@ def files(path: str, skipped: list[str]) -> Iterator[str]:
         kept = (name for name in tracked if not set(name.split("/")[:-1]) & set(skipped))
         yield from (os.path.join(path, name) for name in sorted(kept))
         return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if name not in skipped)
-        yield from (os.path.join(folder, name) for name in sorted(names))
+    waiting = [path]
+    while waiting:
+        place = waiting.pop()
+        if os.path.isdir(place) and (place == path or not os.path.islink(place)):
+            names = (name for name in listed(place) if name not in skipped)
+            waiting += [os.path.join(place, name) for name in sorted(names, reverse=True)]
+        else:
+            yield place
+
+
+def listed(folder: str) -> list[str]:
+    """Names in a folder; of one that cannot be read, none."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def git_files(path: str) -> list[str] | None:
@@ -74,17 +88,19 @@ def main() -> int:
     except (re.error, OverflowError, RecursionError) as error:
         sys.stderr.write(str(error))
         return 2
+    left = request["most"]
     for path in files(request["path"], request["skipped"]):
         if wanted(path, request["glob"]):
             for line in matches(path, pattern, request["columns"]):
-                sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape"))
+                data = line.encode("utf-8", "surrogateescape")
+                left -= len(data)
+                if left < 0:
+                    return 0
+                # At once: a pattern may take for ever on the next line, and what was found is worth having.
+                sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    except BrokenPipeError:
-        code = 0
-    os._exit(code)  # not sys.exit: a closed pipe must not print a traceback
+    sys.exit(main())

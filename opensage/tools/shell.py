@@ -22,7 +22,7 @@ BACKGROUND_SECONDS = 86_400.0
 async def shell(
     ctx: ToolContext,
     command: str,
-    timeout: float | None = None,  # noqa: ASYNC109 - the model's word for it, handed to the sandbox
+    timeout: float | None = None,
     background: bool = False,
 ) -> str:
     """Run a shell command. Folder and exported variables are kept between calls.

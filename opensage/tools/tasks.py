@@ -71,7 +71,7 @@ class Task:
             del self._buffer[:excess]
             self._dropped += excess
 
-    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - running out of time is no error here
+    async def wait(self, timeout: float) -> None:
         """Wait until it ends, or for `timeout` seconds."""
         await asyncio.wait([self._job], timeout=timeout)
 
@@ -189,7 +189,7 @@ async def task_output(ctx: ToolContext, id: str, lines: int | None = None) -> st
 
 
 @tool(name="task_wait", source="builtin", parallel=True)
-async def task_wait(ctx: ToolContext, id: str, timeout: float = 60) -> str:  # noqa: ASYNC109 - the model's word
+async def task_wait(ctx: ToolContext, id: str, timeout: float = 60) -> str:
     """Wait for a background task to end, at most timeout seconds."""
     task = task_table(ctx).get(id)
     await task.wait(timeout if 0 < timeout <= _WAIT_CEILING else _WAIT_CEILING if timeout > 0 else 0)

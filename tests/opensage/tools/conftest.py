@@ -50,7 +50,7 @@ def text(value: object) -> str:
     return value.text if isinstance(value, ToolOutput) else str(value)
 
 
-@pytest.fixture()
+@pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     """The quick backend: what is under test is the tool."""
     return Bench(tmp_path, "local")
