@@ -11,8 +11,6 @@ import pytest
 from opensage.sandbox import open_sandbox
 from opensage.tools import Tool, ToolContext, ToolOutput
 
-Session = Callable[[Callable[..., Awaitable[object]]], object]
-
 
 class Bench:
     """One agent's tools on one folder. `run` gives an async function a context, and closes everything after it."""
@@ -48,6 +46,11 @@ class Bench:
 
 def text(value: object) -> str:
     return value.text if isinstance(value, ToolOutput) else str(value)
+
+
+@pytest.fixture(autouse=True)
+def opensage_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSAGE_HOME", str(tmp_path_factory.mktemp("home")))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-from conftest import text
 
 from opensage.errors import PathRefused, ToolError
 from opensage.tools.find import MAX_ENTRIES, MAX_MATCHES, list_files, search
@@ -324,7 +323,7 @@ def by_each_engine(bench, **arguments):
         found = {}
         for engine in engines(bench):
             ctx.state["search"] = engine
-            found[engine] = text(await search.invoke(arguments, ctx))
+            found[engine] = await search.invoke(arguments, ctx)
         return found
 
     return bench.run(work)
