@@ -72,7 +72,8 @@ class Running:
         if self.lost is not None:
             raise SandboxLost(self.lost)
         if self.culled is not None:  # not before the last of its processes is gone
-            await asyncio.wait_for(self.gone.wait(), KILL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.gone.wait(), KILL_SECONDS)
         await self.drain(GRACE)
 
     async def drain(self, seconds: float) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import errno
 import json
 import os
-import shlex
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from opensage.errors import PathRefused, SandboxError, SandboxLost, SandboxUnavailable, ToolError
+from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable, ToolError
 from opensage.protocols import ExecResult, OutputHook
-from opensage.sandbox import tree
+from opensage.sandbox import fileops, tree
 from opensage.sandbox.cgroup import JOIN_FAILED, ControlGroup, make_group, possible_folders
+from opensage.sandbox.commands import request, shown, to_the_end, with_notes
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.link import Link, Running
 from opensage.sandbox.paths import inside, interpreter_folders
@@ -30,8 +29,6 @@ from opensage.sandbox.state import StateFolder, prune_sandboxes
 START_SECONDS = 30.0
 PATIENCE = 6.0
 """Seconds the supervisor gets to end what is below it, once its socket is closed."""
-SCRIPT_INLINE = 100_000
-"""Longer scripts go through a file in memory: the kernel takes 128 KiB an argument."""
 HIDDEN = ".opensage"
 Approve = Callable[[str], Awaitable[bool]]
 
@@ -119,8 +116,8 @@ class ProcessSandbox:
         on_output: OutputHook | None = None,
     ) -> ExecResult:
         """See `Sandbox.exec`. What a command leaves in the background lives until the sandbox closes."""
-        body, script = self._request(command, env, cwd)
-        if self._approve is not None and not await self._approve(_shown(command)):
+        body, script = request(command, env, cwd)
+        if self._approve is not None and not await self._approve(shown(command)):
             raise ToolError("the user refused this command; do without it or ask what they would allow")
         seconds = self.limits.clamp(timeout)
         link = await self._started()
@@ -141,28 +138,28 @@ class ProcessSandbox:
         """See `Sandbox.read_bytes`."""
         if offset < 0 or (limit is not None and limit < 0):
             raise ToolError("offset and limit must not be negative")
-        with _named(path):
-            fd, _name = await (await self._started()).open(_checked(path), "read")
-            return await asyncio.to_thread(_read, fd, offset, limit)
+        with fileops.named(path):
+            fd, _name = await (await self._started()).open(fileops.checked(path), "read")
+            return await asyncio.to_thread(fileops.read, fd, offset, limit)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """See `Sandbox.write_bytes`. A link inside the workspace is written through."""
-        with _named(path):
-            folder, name = await (await self._started()).open(_checked(path), "place", make=True)
-            await _in_thread(folder, tree.write_new, folder, name, data)
+        with fileops.named(path):
+            folder, name = await (await self._started()).open(fileops.checked(path), "place", make=True)
+            await fileops.in_thread(folder, tree.write_new, folder, name, data)
 
     async def copy_in(self, source: Path, path: str) -> None:
         """See `Sandbox.copy_in`. An existing folder is merged into."""
         real = await asyncio.to_thread(source.resolve, strict=True)
-        with _named(path):
-            folder, name = await (await self._started()).open(_checked(path), "place", make=True, follow=False)
-            await _in_thread(folder, _copy_from, real, folder, name)
+        with fileops.named(path):
+            folder, name = await (await self._started()).open(fileops.checked(path), "place", make=True, follow=False)
+            await fileops.in_thread(folder, fileops.copy_from, real, folder, name)
 
     async def copy_out(self, path: str, target: Path) -> None:
         """See `Sandbox.copy_out`."""
-        with _named(path):
-            folder, name = await (await self._started()).open(_checked(path), "place", follow=False)
-            await _in_thread(folder, _copy_to, folder, name, target)
+        with fileops.named(path):
+            folder, name = await (await self._started()).open(fileops.checked(path), "place", follow=False)
+            await fileops.in_thread(folder, fileops.copy_to, folder, name, target)
 
     async def snapshot(self) -> str:
         """See `Sandbox.snapshot`. The id names the content: an unchanged workspace has the same id."""
@@ -347,27 +344,6 @@ class ProcessSandbox:
 
     # --- commands ---
 
-    def _request(
-        self, command: str | Sequence[str], env: Mapping[str, str] | None, cwd: str | None
-    ) -> tuple[dict[str, Any], bytes | None]:
-        """The request for a command, and a long script apart."""
-        script = None
-        if isinstance(command, str):
-            shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-            data = command.encode(errors="surrogateescape")
-            script = data if len(data) > SCRIPT_INLINE else None
-            argv = [shell, "/dev/fd/3"] if script is not None else [shell, "-c", command]
-        else:
-            argv = list(command)
-        extra = dict(env or {})
-        if not argv or not all(isinstance(word, str) for word in [*argv, *extra, *extra.values()]):
-            raise ToolError("a command is a script or a list of strings that is not empty, and its environment strings")
-        if any("\0" in word for word in [*argv, *extra, *extra.values(), cwd or ""]) or any(
-            "=" in key for key in extra
-        ):
-            raise ToolError("a command, its folder and its environment must not contain NUL, nor variable names '='")
-        return {"argv": argv, "env": extra, "cwd": cwd or "."}, script
-
     async def _wait(self, link: Link, running: Running, seconds: float) -> bool:
         """Wait for the end of a command; true when its time ran out. However this is left, nothing of it runs on."""
         clock = asyncio.timeout(seconds)
@@ -376,7 +352,7 @@ class ProcessSandbox:
                 await running.ended()
             return False
         except BaseException:
-            await _to_the_end(link.kill(running))
+            await to_the_end(link.kill(running))
             if not clock.expired():
                 raise
             await running.drain(0.5)
@@ -388,14 +364,9 @@ class ProcessSandbox:
             notes.append(f"the command could not be started: {os.strerror(running.errno)}")
             running.code = 126
         stdout, stderr = (running.outputs[name] for name in ("stdout", "stderr"))
-        text = stderr.text()
-        if notes:
-            text += "".join(
-                f"{'' if not text or text.endswith(chr(10)) else chr(10)}opensage: {note}\n" for note in notes
-            )
-        return ExecResult(
-            running.code, stdout.text(), text, timed_out, bool(stdout.dropped or stderr.dropped), round(duration, 6)
-        )
+        cut = bool(stdout.dropped or stderr.dropped)
+        text = with_notes(stderr.text(), notes)
+        return ExecResult(running.code, stdout.text(), text, timed_out, cut, round(duration, 6))
 
     def _notes(self, link: Link, running: Running) -> list[str]:
         """Lines that say which limit a command met."""
@@ -411,72 +382,3 @@ class ProcessSandbox:
             self._memory_kills = kills
             notes.append(f"a process was killed: {said['memory']}")
         return notes
-
-
-def _shown(command: str | Sequence[str]) -> str:
-    return command if isinstance(command, str) else shlex.join(command)
-
-
-def _checked(path: str) -> str:
-    if not path or "\0" in path:
-        raise PathRefused("a path must not be empty or contain NUL")
-    return path
-
-
-@contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
-    """Give an OSError from below the path that the caller wrote."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-
-
-async def _in_thread(folder: int, function: Callable[..., None], *arguments: Any) -> None:
-    """Run blocking work that uses a descriptor, and close the descriptor after the work, not after a cancelled wait."""
-
-    def work() -> None:
-        try:
-            function(*arguments)
-        finally:
-            os.close(folder)
-
-    await asyncio.to_thread(work)
-
-
-def _read(fd: int, offset: int, limit: int | None) -> bytes:
-    with open(fd, "rb") as file:
-        os.set_blocking(fd, True)
-        file.seek(offset)
-        return file.read() if limit is None else file.read(limit)
-
-
-def _copy_from(source: Path, folder: int, name: str) -> None:
-    parent = os.open(source.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        tree.copy_entry(parent, source.name, folder, name)
-    finally:
-        os.close(parent)
-
-
-def _copy_to(folder: int, name: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        tree.copy_entry(folder, name, parent, target.name)
-    finally:
-        os.close(parent)
-
-
-async def _to_the_end(work: Awaitable[None]) -> None:
-    """Finish `work` even if this task is cancelled meanwhile, then let the cancellation out."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled

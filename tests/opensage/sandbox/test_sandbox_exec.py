@@ -70,7 +70,7 @@ def test_what_cannot_start_is_data(kind, inside):
         r = await s.exec(["echo", "x" * 300_000])
         assert r.exit_code == 126
         assert "too long" in r.stderr
-        for wrong in ([], ["a\0b"], [1], "a\0b"):
+        for wrong in ([], ["a\0b"], [1], "a\0b", "\ud800"):
             with pytest.raises(ToolError):
                 await s.exec(wrong)
         with pytest.raises(ToolError):

@@ -128,7 +128,7 @@ def test_impossible_limits_are_refused(wrong):
 
 
 def test_a_bomb_whose_every_process_has_its_own_session(kind, means, inside):
-    spread = "for i in range(9):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
+    spread = "for i in range(7):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
     bomb = f"import os, time\nend = time.time() + 4\n{spread}"
 
     async def body(s):
