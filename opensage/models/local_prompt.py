@@ -1,0 +1,183 @@
+"""How a conversation is put to a small local model, and the grammar that its answer is held to.
+
+The model answers with one JSON object: a tool's name and arguments, or `answer` with a text. That form, three examples
+and decoding constrained to it make a 1.5B model call tools; the chat template's own tool form does not hold it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opensage.messages import Message, Request
+from opensage.models.assembler import dump_json, parse_json
+from opensage.models.openai_chunks import text_of
+
+_ANSWERS = ("answer", "final_answer", "reply_to_user", "opensage_answer")
+_HIDDEN = frozenset({"finish"})
+"""Tools that say the same as an answer; one way to say it is enough for a small model."""
+_KEPT = ("type", "enum", "const", "required", "minItems", "maxItems")
+_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What goes to the server.
+
+    Attributes:
+        messages: plain system, user and assistant messages, alternating.
+        grammar: what the answer is held to, or None for free text.
+        answer: name of the answer branch, or None for free text.
+        stuck: whether the model has just said the same thing twice.
+    """
+
+    messages: list[Message]
+    grammar: str | None
+    answer: str | None
+    stuck: bool = False
+
+
+def build(request: Request, *, tools: bool = True) -> Prompt:
+    """Render a request.
+
+    Args:
+        request: the conversation and the tools.
+        tools: whether this model can call tools at all.
+    """
+    shown = [t["function"] for t in request.tools if t.get("function", {}).get("name") not in _HIDDEN] if tools else []
+    answer = _free_name(shown) if shown else None
+    messages = _merged(_render(m, answer) for m in request.messages)
+    stuck = _repeats(messages)
+    if answer is None:
+        return Prompt(messages, None, None, stuck)
+    addendum = instructions(shown, answer)
+    head = messages[0]["content"] if messages and messages[0]["role"] == "system" else "You are a helpful agent."
+    rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
+    callable_now = shown if request.tool_choice != "none" else []
+    messages = [{"role": "system", "content": f"{head}\n\n{addendum}"}, *rest]
+    return Prompt(messages, grammar(callable_now, answer), answer, stuck)
+
+
+def instructions(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
+    """The part of the system message that tells the model its tools and how to answer; every token costs time."""
+    lines = [f"- {_signature(f)}" for f in functions]
+    lines.append(
+        f"- {answer}(text): Reply to the user. Use it for questions that need no tool, and when the task is done."
+    )
+    form = '{"name": "<tool>", "arguments": {...}}'
+    return (
+        "Tools:\n" + "\n".join(lines) + f"\n\nReply with one JSON object and nothing else: {form}. "
+        "Never guess what a file holds or a command prints: use a tool.\n" + _examples(functions, answer)
+    )
+
+
+def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
+    greeting = _call_text(answer, {"text": "Hello! What can I do for you?"})
+    product = _call_text(answer, {"text": "42"})
+    lines = ["Examples:", "user: hi", greeting]
+    if any(f.get("name") == "shell" for f in functions):
+        lines += ["user: how many files are in src?", _call_text("shell", {"command": "ls src | wc -l"})]
+    return "\n".join([*lines, "user: what is 7 * 6?", product])
+
+
+def _signature(function: Mapping[str, Any]) -> str:
+    schema = function.get("parameters") or {}
+    properties = schema.get("properties") or {}
+    required = schema.get("required") or ()
+    arguments = ", ".join(name if name in required else f"{name}?" for name in properties)
+    said = " ".join(str(function.get("description") or "").split())
+    first = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
+    return f"{function.get('name')}({arguments}): {first[:140]}"
+
+
+def _free_name(functions: Sequence[Mapping[str, Any]]) -> str:
+    taken = {f.get("name") for f in functions}
+    return next((name for name in _ANSWERS if name not in taken), "_answer_")
+
+
+# --- grammar
+
+
+def grammar(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
+    """An llguidance grammar: one branch a tool, and the answer branch."""
+    text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    branches = [_branch(str(f.get("name")), f.get("parameters")) for f in functions]
+    branches.append(_branch(answer, text))
+    return "%llguidance {}\nstart: %json " + json.dumps({"x-guidance": _FORM, "anyOf": branches})
+
+
+def _branch(name: str, parameters: Any) -> dict[str, Any]:
+    arguments = simplify(parameters)
+    if arguments.get("type") != "object":
+        arguments = {"type": "object"}
+    properties = {"name": {"const": name}, "arguments": arguments}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def simplify(schema: Any, depth: int = 0) -> dict[str, Any]:
+    """A schema that every grammar compiler takes: types, properties, enums; the rest is checked at dispatch."""
+    if not isinstance(schema, Mapping) or depth > 8 or "$ref" in schema:
+        return {}
+    kept = {key: schema[key] for key in _KEPT if key in schema}
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            return {"anyOf": [simplify(option, depth + 1) for option in schema[key]] or [{}]}
+    if isinstance(schema.get("items"), Mapping):
+        kept["items"] = simplify(schema["items"], depth + 1)
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        kept["properties"] = {str(k): simplify(v, depth + 1) for k, v in properties.items()}
+        kept["required"] = [r for r in schema.get("required") or () if r in properties]
+        extra = schema.get("additionalProperties", False)
+        kept["additionalProperties"] = simplify(extra, depth + 1) if isinstance(extra, Mapping) else bool(extra)
+    return kept
+
+
+# --- messages
+
+
+def _render(message: Message, answer: str | None) -> Message:
+    role, text = message.get("role"), text_of(message.get("content"))
+    if role == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
+    if role != "assistant":
+        return {"role": "system" if role in ("system", "developer") else "user", "content": text}
+    calls = message.get("tool_calls") or ()
+    lines = [_call_text(c["function"].get("name"), _arguments(c["function"].get("arguments"))) for c in calls]
+    if text and not calls and answer is not None:
+        return {"role": "assistant", "content": _call_text(answer, {"text": text})}
+    return {"role": "assistant", "content": "\n".join([text, *lines] if text else lines)}
+
+
+def _call_text(name: Any, arguments: Any) -> str:
+    return dump_json({"name": name, "arguments": arguments})
+
+
+def _arguments(raw: Any) -> Any:
+    if not isinstance(raw, str):
+        return raw or {}
+    value = parse_json(raw)
+    return value if value is not None else raw
+
+
+def _merged(messages: Any) -> list[Message]:
+    """Join neighbours of one role and drop empty ones: many chat templates demand that roles alternate."""
+    merged: list[Message] = []
+    for message in messages:
+        if not message["content"].strip():
+            continue
+        if message["role"] == "system" and merged and merged[0]["role"] != "system":
+            message = {**message, "role": "user"}
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**message, "content": f"{merged[-1]['content']}\n{message['content']}"}
+        else:
+            merged.append(message)
+    return merged
+
+
+def _repeats(messages: Sequence[Message]) -> bool:
+    said = [m["content"] for m in messages if m["role"] == "assistant"][-2:]
+    return len(said) == 2 and said[0] == said[1]
