@@ -163,11 +163,19 @@ class ProcessSandbox:
 
     async def snapshot(self) -> str:
         """See `Sandbox.snapshot`. The id names the content: an unchanged workspace has the same id."""
-        return await asyncio.to_thread(self._stored().save)
+        try:
+            return await asyncio.to_thread(self._stored().save)
+        except OSError as error:
+            raise SandboxError(f"the workspace cannot be saved: {error}; free space or make it readable") from error
 
     async def restore(self, snapshot: str) -> None:
         """See `Sandbox.restore`. Files made since are removed; the kit's own state stays."""
-        await asyncio.to_thread(self._stored().load, snapshot)
+        try:
+            await asyncio.to_thread(self._stored().load, snapshot)
+        except OSError as error:
+            raise SandboxError(
+                f"the workspace is restored in part only: {error}; mend that and restore again"
+            ) from error
 
     async def close(self) -> None:
         """See `Sandbox.close`."""

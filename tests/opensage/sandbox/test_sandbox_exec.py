@@ -121,7 +121,7 @@ def test_probe_h9_endless_output_and_odd_timeouts(kind, inside):
             r = await s.exec("yes", timeout=odd)
             assert r.timed_out
             assert r.truncated
-            assert r.duration < 3
+            assert r.duration < 6
             assert len(r.stdout) < 3 * 65536
             assert "bytes cut" in r.stdout
         for huge in (1e300, math.inf):
@@ -157,7 +157,7 @@ def test_probe_h10_children_die_at_the_timeout(kind, inside, work):
         start = time.monotonic()
         r = await s.exec("sleep 300 & wait", timeout=1)
         assert r.timed_out
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 6
         daemon = f"echo before; setsid sh -c 'setsid sh -c \"{BEAT}\" & exit' & nohup sh -c '{BEAT}' & wait"
         r = await s.exec(daemon, timeout=0.5)
         assert r.timed_out
@@ -175,7 +175,7 @@ def test_probe_e1_cancel_ends_the_tree_before_it_returns(kind, inside, work):
         start = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 6
         assert await still(work / "beat")
         assert (await s.exec("echo fine")).stdout == "fine\n"
 
@@ -209,7 +209,7 @@ def test_background_work_stays_until_the_sandbox_closes(kind, work):
         start = time.monotonic()
         r = await s.exec(f'"{s.python}" -c "{server.format(port)}" & echo started')
         assert r.stdout == "started\n"
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 6
         get = (
             "import time, urllib.request as u\n"
             "for i in range(100):\n"
@@ -248,7 +248,7 @@ def test_fifty_at_once(kind, inside):
         start = time.monotonic()
         results = await asyncio.gather(*(s.exec(f"sleep 0.2; echo {n}; exit {n}") for n in range(50)))
         assert [(r.exit_code, r.stdout) for r in results] == [(n, f"{n}\n") for n in range(50)]
-        assert time.monotonic() - start < 6
+        assert time.monotonic() - start < 9.5  # one after the other would be ten seconds
 
     inside(kind, body)
 

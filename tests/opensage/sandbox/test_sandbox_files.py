@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shlex
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -177,7 +179,7 @@ def test_swapped_links_win_no_race(kind, inside, work):
         await s.exec("true")
         thread.start()
         seen = {"read": 0, "written": 0, "refused": 0}
-        for n in range(400):
+        for n in range(200):
             try:
                 if n % 2:
                     assert await s.read_bytes("current/file") != b"secret"
@@ -293,6 +295,25 @@ def test_a_snapshot_needs_no_process(work):
         await s.restore(name)
         assert s.pid is None
         assert listing(work) == {}
+        await s.close()
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_that_does_not_fit_says_so_and_leaves_nothing_half(work):
+    async def main():
+        s = open_sandbox("local", work)
+        (work / "big").write_bytes(b"x" * 300_000)
+        old, limit = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+        try:
+            with pytest.raises(SandboxError, match="cannot be saved"):
+                await s.snapshot()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            signal.signal(signal.SIGXFSZ, old)
+        assert list(work.parent.glob("home/sandboxes/*/snapshots/*")) == []
+        assert len(await s.snapshot()) == 16
         await s.close()
 
     asyncio.run(main())

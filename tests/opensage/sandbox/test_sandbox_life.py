@@ -54,18 +54,19 @@ def test_probe_h11_nothing_starts_before_it_is_needed(kind, work):
 
 
 def test_start_is_cheap(work):
+    """Processor time, of this process and of what it started, so that a busy machine does not count."""
     open_sandbox("bubblewrap", work)  # which bubblewrap works is found out once a process
+
+    async def main():
+        s = open_sandbox("bubblewrap", work)
+        await s.exec("true")
+        await s.close()
+
     times = []
     for _ in range(3):
-
-        async def main():
-            s = open_sandbox("bubblewrap", work)
-            start = time.monotonic()
-            await s.exec("true")
-            times.append(time.monotonic() - start)
-            await s.close()
-
+        before = os.times()
         asyncio.run(main())
+        times.append(sum(os.times()[:4]) - sum(before[:4]))
     assert min(times) < 0.3
 
 

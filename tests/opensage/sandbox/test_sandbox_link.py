@@ -45,7 +45,7 @@ async def converse(messages, fds=()):
     return link, running, result
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(MESSAGES, max_size=4))
 def test_any_messages_end_in_an_answer(messages):
     before = len(os.listdir("/proc/self/fd"))
