@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from opensage.errors import LimitReached
 from opensage.messages import Delta, Request, Usage
+from opensage.models.retry import Wrapper, closable
 from opensage.protocols import Model
 from opensage.spec import Limits
 
@@ -99,22 +100,12 @@ class Budget:
         return ""
 
 
-class Budgeted:
+class Budgeted(Wrapper):
     """A model whose every call is checked against and counted on a budget."""
 
     def __init__(self, model: Model, budget: Budget) -> None:
-        self._model = model
+        super().__init__(model)
         self._budget = budget
-
-    @property
-    def name(self) -> str:
-        """Name of the wrapped model."""
-        return self._model.name
-
-    @property
-    def context_window(self) -> int | None:
-        """Window of the wrapped model."""
-        return self._model.context_window
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Stream one call; what it used is counted even when it breaks off.
@@ -125,14 +116,10 @@ class Budgeted:
         self._budget.start_call()
         usage: Usage | None = None
         try:
-            async with aclosing(self._model.stream(request)) as deltas:  # type: ignore[type-var]
+            async with aclosing(closable(self._model, request)) as deltas:
                 async for delta in deltas:
                     usage = delta.usage or usage
                     yield delta
         finally:
             if usage is not None:
                 self._budget.spend(usage)
-
-    async def close(self) -> None:
-        """Close the wrapped model."""
-        await self._model.close()

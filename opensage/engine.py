@@ -21,6 +21,7 @@ from opensage.log.store import SessionStore
 from opensage.loop import loop
 from opensage.messages import Usage
 from opensage.models import default_model, open_model, robust
+from opensage.models.registry import home_dir
 from opensage.prompt import system_message
 from opensage.protocols import Model, Sandbox
 from opensage.runtime import Run
@@ -234,10 +235,10 @@ class Engine:
         return policy
 
     def _started(self, run: Run, *, resumed: bool) -> RunStarted:
-        found = load_instructions(self.workdir, Path.home())
-        system = system_message(
-            self.spec, self.sandbox.workdir, isolated=self.sandbox.isolated, instructions=found.text
-        )
+        found = load_instructions(self.workdir, home_dir())
+        self.state["skills"] = found.skill_folders
+        told = "\n\n".join(text for text in (found.text, found.skills_text) if text)
+        system = system_message(self.spec, self.sandbox.workdir, isolated=self.sandbox.isolated, instructions=told)
         known = self.session.conversation.system == system
         return self.session.record(
             RunStarted(

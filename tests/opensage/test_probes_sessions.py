@@ -364,7 +364,7 @@ EVENT = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENT, max_size=8))
 def test_fuzz_hostile_events(items: list[dict[str, object]]) -> None:
     lines = [
