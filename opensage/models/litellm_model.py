@@ -10,6 +10,7 @@ import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from opensage.errors import ModelError, ModelNotFound
@@ -28,6 +29,7 @@ class _Import:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._over: Future[None] = Future()
         self.module: Any = None
         self._failure: BaseException | None = None
 
@@ -41,18 +43,18 @@ class _Import:
     def _run(self) -> None:
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import goes to the network
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # deprecations inside litellm are nothing a user can mend
-                self.module = importlib.import_module("litellm")
+            _ignore_warnings()
+            self.module = importlib.import_module("litellm")
             _quieten(self.module)
         except BaseException as error:  # noqa: BLE001 - carried to whoever waits for the import
             self._failure = error
+        finally:
+            self._over.set_result(None)
 
     async def wait(self) -> Any:
         """The module, once imported; the event loop goes on meanwhile."""
         self.start()
-        if self._thread is not None and self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await asyncio.shield(asyncio.wrap_future(self._over))
         if self._failure is not None:
             raise ModelError(
                 f"litellm cannot be imported ({self._failure}); pip install --upgrade litellm"
@@ -61,6 +63,14 @@ class _Import:
 
 
 _litellm = _Import()
+_users: set[int] = set()
+"""Models that have called and are not closed: litellm's connections are shared, so the last one closes them."""
+
+
+def _ignore_warnings() -> None:
+    """Keep warnings about litellm's own inside from users, who cannot mend them. Setting a filter again adds nothing."""
+    warnings.filterwarnings("ignore", module=r"litellm(\.|$)")
+    warnings.filterwarnings("ignore", message=r".*ReadOnly. qualifier|Pydantic serializer warnings", category=UserWarning)
 
 
 def _quieten(module: Any) -> None:
@@ -115,12 +125,12 @@ class LitellmModel:
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Stream one reply."""
         litellm = await _litellm.wait()
+        _users.add(id(self))
+        _ignore_warnings()
         response: Any = None
         finished = False
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                response = await litellm.acompletion(**self._arguments(request))
+            response = await litellm.acompletion(**self._arguments(request))
             async for chunk in response:
                 delta = self._delta(chunk, litellm)
                 finished = finished or delta.finish_reason is not None
@@ -152,9 +162,7 @@ class LitellmModel:
         return arguments
 
     def _delta(self, chunk: Any, litellm: Any) -> Delta:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pydantic complains about the types that litellm puts into its own models
-            raw = chunk.model_dump(exclude_none=True)
+        raw = chunk.model_dump(exclude_none=True, warnings=False)
         delta = delta_from_chunk(raw, price=None)
         usage = self._usage(raw.get("usage"), litellm) if delta.usage is not None else None
         extra = _opaque(delta.extra, self.provider)
@@ -204,7 +212,8 @@ class LitellmModel:
 
     async def close(self) -> None:
         """Close litellm's connections that belong to this event loop."""
-        if _litellm.module is not None:
+        _users.discard(id(self))
+        if _litellm.module is not None and not _users:
             await _close_clients(_litellm.module)
 
 
@@ -319,3 +328,4 @@ async def _close_clients(module: Any) -> None:
     close = getattr(module, "close_litellm_async_clients", None)
     if close is not None:
         await close()
+        module.in_memory_llm_clients_cache.flush_cache()  # a closed client must not be found by the next call

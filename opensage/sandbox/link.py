@@ -44,7 +44,7 @@ class Running:
 
         def take(chunk: bytes) -> None:
             output.add(chunk)
-            if self._hook is not None and output.total <= 2 * output.limit:
+            if self._hook is not None:
                 try:
                     self._hook(name, chunk)
                 except BaseException as error:  # noqa: BLE001  raised again by `exec`, not lost in the event loop
