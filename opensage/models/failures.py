@@ -45,6 +45,11 @@ _KEY = re.compile(
     r"api[_ -]?key|authenti?cation|unauthori[sz]ed|invalid x-api-key|credentials|no auth|permission denied",
     re.IGNORECASE,
 )
+_NO_KEY = re.compile(
+    r"missing credentials|missing \S*\s?api[_ -]?key|no api[_ -]?key|api[_ -]?key (?:is |was )?(?:not (?:valid|set|found"
+    r"|provided)|missing|required|must be)|_api_key (?:is |was )?(?:not |missing|required|must )",
+    re.IGNORECASE,
+)
 _NO_MODEL = re.compile(
     r"model[^.]{0,80}(?:does not exist|not found|not supported|is not a valid|unknown)|no such model|model_not_found"
     r"|unknown model|invalid model",
@@ -74,7 +79,7 @@ def classify(
     head = f"{model}: " if model else ""
     if is_overflow(said, status):
         return ContextOverflow(f"{head}the request is larger than the model's window ({said})", status=status)
-    if status in (401, 403) and (status == 401 or _KEY.search(said)):
+    if status == 401 or (status == 403 and _KEY.search(said)) or _NO_KEY.search(said):
         return MissingKey(f"{head}the provider refused the key ({said}); set {key_names(model)}", status=status)
     if status in (400, 404) and _NO_MODEL.search(said):
         return ModelNotFound(f"{head}no such model at this provider ({said}); check its name", status=status)

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from opensage.errors import ModelError, ModelNotFound
+from opensage.errors import MissingKey, ModelError, ModelNotFound
 from opensage.messages import Delta, Message, Request, Usage
 from opensage.models.failures import classify, retry_after
 from opensage.models.openai_chunks import count, delta_from_chunk
-from opensage.models.providers import known_models, near, provider_of
+from opensage.models.providers import DEFAULT_LOCAL, PROVIDERS, known_models, near, provider_of, table_row
 
 _MESSAGE_NOISE = frozenset({"role", "content", "tool_calls", "function_call", "audio", "images", "annotations"})
 _NEVER_SENT = frozenset({"provider"})
@@ -70,7 +70,9 @@ _users: set[int] = set()
 def _ignore_warnings() -> None:
     """Keep warnings about litellm's own inside from users, who cannot mend them. Setting a filter again adds nothing."""
     warnings.filterwarnings("ignore", module=r"litellm(\.|$)")
-    warnings.filterwarnings("ignore", message=r".*ReadOnly. qualifier|Pydantic serializer warnings", category=UserWarning)
+    warnings.filterwarnings(
+        "ignore", message=r".*ReadOnly. qualifier|Pydantic serializer warnings", category=UserWarning
+    )
 
 
 def _quieten(module: Any) -> None:
@@ -124,6 +126,7 @@ class LitellmModel:
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Stream one reply."""
+        self._check_key()
         litellm = await _litellm.wait()
         _users.add(id(self))
         _ignore_warnings()
@@ -141,6 +144,14 @@ class LitellmModel:
             await _close_response(response)
         if not finished:
             raise ModelError(f"{self._name}: the stream was cut before its end", retryable=True)
+
+    def _check_key(self) -> None:
+        """Say that a well-known provider's key is missing without waiting for the import."""
+        if _litellm.module is not None or {"api_key", "api_base"} & set(self._options):
+            return
+        known = next((p for p in PROVIDERS if p.name == self.provider), None)
+        if known is not None and not any(os.environ.get(key) for key in (known.key, *known.aliases)):
+            raise MissingKey(f"{self._name}: no key; set {known.key}, or use a local model ({DEFAULT_LOCAL})")
 
     def _arguments(self, request: Request) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -244,8 +255,6 @@ def _headers(error: Exception) -> Mapping[str, str] | None:
 
 
 def _table_window(name: str) -> int | None:
-    from opensage.models.providers import table_row
-
     row = table_row(name)
     value = row.get("max_input_tokens") or row.get("max_tokens")
     return value if isinstance(value, int) else None

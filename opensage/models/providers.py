@@ -17,17 +17,18 @@ LOCAL_SCHEMES = ("script", "replay", "record")
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider: its name in model strings, its key's variable, and the model used when none is named."""
+    """A provider: its name in model strings, its key's variable, the model used when none is named, other variables."""
 
     name: str
     key: str
     model: str
+    aliases: tuple[str, ...] = ()
 
 
 PROVIDERS = (
     Provider("openai", "OPENAI_API_KEY", "openai/gpt-5.6"),
     Provider("anthropic", "ANTHROPIC_API_KEY", "anthropic/claude-sonnet-latest"),
-    Provider("gemini", "GEMINI_API_KEY", "gemini/gemini-3.8-flash"),
+    Provider("gemini", "GEMINI_API_KEY", "gemini/gemini-3.8-flash", ("GOOGLE_API_KEY",)),
     Provider("openrouter", "OPENROUTER_API_KEY", "openrouter/anthropic/claude-sonnet-4.5"),
     Provider("mistral", "MISTRAL_API_KEY", "mistral/mistral-medium-latest"),
     Provider("groq", "GROQ_API_KEY", "groq/openai/gpt-oss-120b"),
@@ -41,7 +42,7 @@ def default_model(env: Mapping[str, str], config_model: str | None = None) -> st
     if config_model:
         return config_model
     for provider in PROVIDERS:
-        if env.get(provider.key, "").strip():
+        if any(env.get(key, "").strip() for key in (provider.key, *provider.aliases)):
             return provider.model
     return DEFAULT_LOCAL
 

@@ -130,7 +130,6 @@ def test_probe_c6_a_stalled_stream_times_out_and_is_retryable() -> None:
         time.sleep(3)
 
     with provider(stall) as server:
-        ask(remote(server.url.replace("127.0.0.1", "127.0.0.1")), ASK) if False else None
         started = time.monotonic()
         with pytest.raises(ModelError, match="stalled") as caught:
             ask(IdleTimeout(remote(server.url), 0.7))
@@ -209,9 +208,8 @@ def test_nobody_listening_is_retryable() -> None:
 @pytest.mark.parametrize("date", [False, True])
 def test_probe_n3_retry_after_is_read_from_the_answer(date: bool) -> None:
     value = formatdate(time.time() + 7, usegmt=True) if date else "6"
-    with provider(fails(429, "slow down", {"Retry-After": value})) as server:
-        with pytest.raises(ModelError) as caught:
-            ask(remote(server.url))
+    with provider(fails(429, "slow down", {"Retry-After": value})) as server, pytest.raises(ModelError) as caught:
+        ask(remote(server.url))
     assert caught.value.retryable
     assert caught.value.status == 429
     assert caught.value.retry_after is not None
@@ -271,7 +269,6 @@ def test_probe_n1_opaque_fields_go_back_to_the_same_provider_only() -> None:
         assert ask(remote(server.url), history).text == "thanks "
         ours = server.requests[1]["messages"][1]
         assert ours["reasoning_content"] == "I think"
-        ask(LitellmModel("hosted_vllm/fake", api_base=server.url, options={"api_key": "x"}), history) if False else None
     with provider(says("other")) as other:
         ask(LitellmModel("deepseek/fake", api_base=other.url, options={"api_key": "x"}), history)
     assert "c2lnbmF0dXJl" not in str(other.requests[0])
