@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -13,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-sandbox = typer.Typer(no_args_is_help=True, help="What isolates here.")
-models = typer.Typer(no_args_is_help=True, help="Local models: list, pull, rm.")
+sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What isolates here.")
+models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Local models: list, pull, rm.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -23,6 +22,7 @@ def probe_command(
     kind: Annotated[str, typer.Option("--sandbox", help="bubblewrap or local.")] = "bubblewrap", as_json: Json = False
 ) -> None:
     """Attack a sandbox and say which guarantees hold."""
+    import asyncio
     from dataclasses import asdict
 
     from opensage.sandbox import probe

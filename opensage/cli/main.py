@@ -19,6 +19,7 @@ app = typer.Typer(
     name="opensage",
     help="Agents that work on your files, in sandboxes.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # the rich help costs 0.2 s at each start
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

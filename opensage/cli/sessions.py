@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:  # imported late, to keep --help fast
     from opensage.log.store import SessionStore
 
-app = typer.Typer(no_args_is_help=True, help="List, show, export and remove sessions.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export and remove sessions.")
 Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder the sessions belong to.")]
 Id = Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or last.")]
 

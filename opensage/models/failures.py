@@ -46,7 +46,8 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 _NO_KEY = re.compile(
-    r"missing credentials|missing \S*\s?api[_ -]?key|no api[_ -]?key|api[_ -]?key (?:is |was )?(?:not (?:valid|set|found"
+    r"missing credentials|missing \S*\s?api[_ -]?key|no api[_ -]?key"
+    r"|api[_ -]?key (?:is |was )?(?:not (?:valid|set|found"
     r"|provided)|missing|required|must be)|_api_key (?:is |was )?(?:not |missing|required|must )",
     re.IGNORECASE,
 )
