@@ -29,7 +29,7 @@ _OVERFLOW = re.compile(
             r"(?:prompt|input|request) (?:is )?too (?:long|large) for (?:the |this |requested )?model",
             r"input (?:is )?too long",
             r"input length (?:and|of|\().{0,80}exceed",
-            r"input (?:token count|tokens?|length)[^.]{0,60}exceed",
+            r"(?:prompt|input) (?:token count|tokens?|length)[^.]{0,60}exceed",
             r"(?:prompt|messages?|request|conversation) (?:token count|tokens?|length)?"
             r"[^.]{0,60}exceed\w*[^.]{0,60}(?:token|context)",
             r"too many (?:input )?tokens(?!.{0,20}per (?:minute|day|hour))",

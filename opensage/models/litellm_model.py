@@ -68,7 +68,7 @@ _users: set[int] = set()
 
 
 def _ignore_warnings() -> None:
-    """Keep warnings about litellm's own inside from users, who cannot mend them. Setting it again adds nothing."""
+    """Keep warnings about litellm's inside from users, who cannot mend them. A filter set again adds nothing."""
     warnings.filterwarnings("ignore", module=r"litellm(\.|$)")
     warnings.filterwarnings(
         "ignore", message=r".*ReadOnly. qualifier|Pydantic serializer warnings", category=UserWarning

@@ -112,8 +112,8 @@ def _call(raw: Any, index: int, where: str) -> CallChunk:
     name, call_id, arguments = raw.get("name", ""), raw.get("id"), raw.get("arguments")
     if not isinstance(name, str) or not isinstance(call_id, (str, type(None))):
         raise ScriptError(f"{place}: 'name' is a string, and 'id' a string or null")
-    if arguments is not None and not isinstance(arguments, str):
-        arguments = dump_json(arguments)
+    if not isinstance(arguments, str):
+        arguments = "{}" if arguments is None and "arguments" not in raw else dump_json(arguments)
     extra = raw.get("extra")
     return CallChunk(index, call_id, name, arguments, extra if isinstance(extra, Mapping) else None)
 
