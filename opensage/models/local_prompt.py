@@ -80,6 +80,7 @@ def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
     lines = ["Examples:", "user: hi", greeting]
     if any(f.get("name") == "shell" for f in functions):
         lines += ["user: how many files are in src?", _call_text("shell", {"command": "ls src | wc -l"})]
+        lines += ["user: run tests/test_a.py", _call_text("shell", {"command": "python -m pytest -q tests/test_a.py"})]
     return "\n".join([*lines, "user: what is 7 * 6?", product])
 
 
