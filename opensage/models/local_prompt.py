@@ -20,6 +20,10 @@ _ANSWERS = ("answer", "final_answer", "reply_to_user", "opensage_answer")
 _HIDDEN = frozenset({"finish"})
 """Tools that say the same as an answer; one way to say it is enough for a small model."""
 _KEPT = ("type", "enum", "const", "required", "minItems", "maxItems")
+_AGAIN = "\nYou have done this before, with the same result. Do something else."
+_MOST, _MOST_READ, _MOST_AGAIN = 2_000, 8_000, 300
+"""Characters shown of a tool's result, of a file that was read, and of a result that came before."""
+_DIGITS = re.compile(r"\d+")
 _FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -31,7 +35,8 @@ class Prompt:
         messages: plain system, user and assistant messages, alternating.
         grammar: what the answer is held to, or None for free text.
         answer: name of the answer branch, or None for free text.
-        stuck: whether the model has just said the same thing twice.
+        stuck: whether the last call was made before, with the same result; its tool is then left out of the grammar,
+            since a small model that has begun to repeat itself does not stop by being told.
     """
 
     messages: list[Message]
@@ -49,16 +54,17 @@ def build(request: Request, *, tools: bool = True) -> Prompt:
     """
     shown = [t["function"] for t in request.tools if t.get("function", {}).get("name") not in _HIDDEN] if tools else []
     answer = _free_name(shown) if shown else None
-    messages = _merged(_render(m, answer) for m in request.messages)
-    stuck = _repeats(messages)
+    conversation = _Conversation(answer)
+    messages = _merged(conversation.render(m) for m in request.messages)
     if answer is None:
-        return Prompt(messages, None, None, stuck)
+        return Prompt(messages, None, None)
     addendum = instructions(shown, answer)
     head = messages[0]["content"] if messages and messages[0]["role"] == "system" else "You are a helpful agent."
     rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
-    callable_now = shown if request.tool_choice != "none" else []
+    stuck = conversation.repeated
+    callable_now = [f for f in shown if f.get("name") not in stuck] if request.tool_choice != "none" else []
     messages = [{"role": "system", "content": f"{head}\n\n{addendum}"}, *rest]
-    return Prompt(messages, grammar(callable_now, answer), answer, stuck)
+    return Prompt(messages, grammar(callable_now, answer), answer, bool(stuck))
 
 
 def instructions(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
@@ -81,6 +87,9 @@ def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
     if any(f.get("name") == "shell" for f in functions):
         lines += ["user: how many files are in src?", _call_text("shell", {"command": "ls src | wc -l"})]
         lines += ["user: run tests/test_a.py", _call_text("shell", {"command": "python -m pytest -q tests/test_a.py"})]
+    if any(f.get("name") == "read" for f in functions):
+        failed = "<tool_response>FAILED tests/test_a.py: a.py:7: IndexError</tool_response>"
+        lines += [f"user: {failed}", _call_text("read", {"path": "a.py"})]
     return "\n".join([*lines, "user: what is 7 * 6?", product])
 
 
@@ -140,17 +149,59 @@ def simplify(schema: Any, depth: int = 0) -> dict[str, Any]:
 # --- messages
 
 
-def _render(message: Message, answer: str | None) -> Message:
-    role, text = message.get("role"), text_of(message.get("content"))
-    if role == "tool":
-        return {"role": "user", "content": f"<tool_response>\n{text}\n</tool_response>"}
-    if role != "assistant":
+class _Conversation:
+    """Renders messages in order, and notices a call that was made before with the same result."""
+
+    def __init__(self, answer: str | None) -> None:
+        self._answer = answer
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self.repeated: set[str] = set()
+        """Tools whose calls were repetitions since something new came."""
+
+    def render(self, message: Message) -> Message:
+        """One plain message."""
+        role, text = message.get("role"), text_of(message.get("content"))
+        if role == "tool":
+            return {"role": "user", "content": self._result(str(message.get("tool_call_id")), text)}
+        if role == "assistant":
+            return {"role": "assistant", "content": self._said(message, text)}
+        self.repeated = set()
         return {"role": "system" if role in ("system", "developer") else "user", "content": text}
-    calls = message.get("tool_calls") or ()
-    lines = [_call_text(c["function"].get("name"), _arguments(c["function"].get("arguments"))) for c in calls]
-    if text and not calls and answer is not None:
-        return {"role": "assistant", "content": _call_text(answer, {"text": text})}
-    return {"role": "assistant", "content": "\n".join([text, *lines] if text else lines)}
+
+    def _said(self, message: Message, text: str) -> str:
+        calls = message.get("tool_calls") or ()
+        if text and not calls and self._answer is not None:
+            return _call_text(self._answer, {"text": text})
+        lines = [text] if text else []
+        for call in calls:
+            name = str(call["function"].get("name"))
+            lines.append(_call_text(name, _arguments(call["function"].get("arguments"))))
+            self._calls[str(call.get("id"))] = (name, lines[-1])
+        return "\n".join(lines)
+
+    def _result(self, call_id: str, text: str) -> str:
+        name, call = self._calls.get(call_id, ("", ""))
+        pair = (call, _DIGITS.sub("0", text))  # times and counts differ between equal results
+        again = bool(name) and pair in self._seen
+        self._seen.add(pair)
+        self.repeated = self.repeated | {name} if again else set()
+        shown = shorten(text, _MOST_AGAIN if again else _MOST_READ if name == "read" else _MOST)
+        return f"<tool_response>\n{shown}\n</tool_response>" + (_AGAIN if again else "")
+
+
+def shorten(text: str, most: int) -> str:
+    """The head and the tail of a long tool result, cut at line ends; the log keeps all of it.
+
+    A small model reads some forty tokens a second on a CPU and is lost in a long text. The cut depends on the text
+    alone, so that the beginning of the conversation stays as it was and need not be read again.
+    """
+    if len(text) <= most:
+        return text
+    head, tail = text[: most // 3], text[-(most - most // 3) :]
+    head = head[: head.rfind("\n")] if "\n" in head else head
+    tail = tail[tail.find("\n") + 1 :] if "\n" in tail[:-1] else tail
+    return f"{head}\n... {len(text) - len(head) - len(tail)} characters left out ...\n{tail}"
 
 
 def _call_text(name: Any, arguments: Any) -> str:
@@ -177,8 +228,3 @@ def _merged(messages: Any) -> list[Message]:
         else:
             merged.append(message)
     return merged
-
-
-def _repeats(messages: Sequence[Message]) -> bool:
-    said = [m["content"] for m in messages if m["role"] == "assistant"][-2:]
-    return len(said) == 2 and said[0] == said[1]

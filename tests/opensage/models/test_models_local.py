@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from opensage.errors import ContextOverflow, ModelError
 from opensage.messages import Delta, Reply, Request, ToolCall
 from opensage.models import Assembler, LocalModel, pull
-from opensage.models.local_prompt import build, simplify
+from opensage.models.local_prompt import build, shorten, simplify
 from opensage.models.local_stream import ConstrainedReader, StringDecoder
 from opensage.models.text_calls import calls_in_text, recover_calls
 
@@ -161,10 +161,32 @@ def test_odd_messages_are_made_to_alternate() -> None:
     assert prompt.messages[0]["content"] == "a\nb\nc"
 
 
+def test_long_results_are_shown_in_part_and_always_the_same_part() -> None:
+    long = "\n".join(f"line {n}" for n in range(2000))
+    first = build(Request(messages=[*HISTORY[:3], {**HISTORY[3], "content": long}], tools=[SHELL]))
+    said = first.messages[3]["content"]
+    assert len(said) < 2200
+    assert said.startswith("<tool_response>\nline 0\n")
+    assert said.endswith("\nline 1999\n</tool_response>")
+    assert "characters left out" in said
+    later = [*HISTORY[:3], {**HISTORY[3], "content": long}, {"role": "assistant", "content": "ok"}]
+    assert build(Request(messages=later, tools=[SHELL])).messages[:4] == first.messages
+    assert shorten("x" * 5000, 1000).count("x") == 1000
+    assert shorten("short", 1000) == "short"
+
+
 def test_saying_the_same_twice_is_noticed() -> None:
     twice = [*HISTORY, HISTORY[2], HISTORY[3]]
-    assert not build(Request(messages=HISTORY, tools=[SHELL])).stuck
-    assert build(Request(messages=twice, tools=[SHELL])).stuck
+    other = [*HISTORY, HISTORY[2], {**HISTORY[3], "content": "another result"}]
+    once = build(Request(messages=HISTORY, tools=[SHELL, READ]))
+    again = build(Request(messages=twice, tools=[SHELL, READ]))
+    assert (once.stuck, again.stuck) == (False, True)
+    assert not build(Request(messages=other, tools=[SHELL, READ])).stuck
+    assert again.grammar is not None
+    assert '"shell"' not in again.grammar
+    assert '"read"' in again.grammar
+    assert "You have done this before" in again.messages[-1]["content"]
+    assert not build(Request(messages=[*twice, {"role": "user", "content": "go on"}], tools=[SHELL])).stuck
 
 
 @settings(max_examples=100, deadline=None)
