@@ -81,16 +81,25 @@ def instructions(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
 
 
 def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
-    greeting = _call_text(answer, {"text": "Hello! What can I do for you?"})
-    product = _call_text(answer, {"text": "42"})
-    lines = ["Examples:", "user: hi", greeting]
-    if any(f.get("name") == "shell" for f in functions):
+    """A few exchanges, and where the coding tools are there one whole repair: small models copy what they see."""
+    names = {f.get("name") for f in functions}
+    lines = ["Examples:", "user: hi", _call_text(answer, {"text": "Hello! What can I do for you?"})]
+    lines += ["user: what is 7 * 6?", _call_text(answer, {"text": "42"})]
+    if "shell" in names:
         lines += ["user: how many files are in src?", _call_text("shell", {"command": "ls src | wc -l"})]
-        lines += ["user: run tests/test_a.py", _call_text("shell", {"command": "python -m pytest -q tests/test_a.py"})]
-    if any(f.get("name") == "read" for f in functions):
-        failed = "<tool_response>FAILED tests/test_a.py: a.py:7: IndexError</tool_response>"
-        lines += [f"user: {failed}", _call_text("read", {"path": "a.py"})]
-    return "\n".join([*lines, "user: what is 7 * 6?", product])
+    if {"shell", "read", "edit"} <= names:
+        test = _call_text("shell", {"command": "python -m pytest -q tests/test_a.py"})
+        lines += ["user: run tests/test_a.py and fix lib/a.py", test]
+        lines += [_shown("lib/a.py:7: IndexError. 1 failed"), _call_text("read", {"path": "lib/a.py"})]
+        change = {"path": "lib/a.py", "old": "return x[len(x)]", "new": "return x[len(x) - 1]"}
+        lines += [_shown("7 return x[len(x)]"), _call_text("edit", change)]
+        lines += [_shown("edited lib/a.py"), test]
+        lines += [_shown("1 passed"), _call_text(answer, {"text": "lib/a.py is fixed: the last index is len(x) - 1."})]
+    return "\n".join(lines)
+
+
+def _shown(result: str) -> str:
+    return f"<tool_response>{result}</tool_response>"
 
 
 def _signature(function: Mapping[str, Any]) -> str:
