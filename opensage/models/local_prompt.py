@@ -20,10 +20,11 @@ _ANSWERS = ("answer", "final_answer", "reply_to_user", "opensage_answer")
 _HIDDEN = frozenset({"finish"})
 """Tools that say the same as an answer; one way to say it is enough for a small model."""
 _KEPT = ("type", "enum", "const", "required", "minItems", "maxItems")
-_AGAIN = "\nYou have done this before, with the same result. Do something else."
+_AGAIN = "\nYou have done this before, and it brought nothing new. Do something else."
 _MOST, _MOST_READ, _MOST_AGAIN = 2_000, 8_000, 300
 """Characters shown of a tool's result, of a file that was read, and of a result that came before."""
-_DIGITS = re.compile(r"\d+")
+_VARYING = re.compile(r"\w*\d\w*")
+"""Times, counts and names made up at random, which differ between results that say the same."""
 _FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -35,7 +36,7 @@ class Prompt:
         messages: plain system, user and assistant messages, alternating.
         grammar: what the answer is held to, or None for free text.
         answer: name of the answer branch, or None for free text.
-        stuck: whether the last call was made before, with the same result; its tool is then left out of the grammar,
+        stuck: whether the last call was a repetition that brought nothing new; its tool is then left out of the grammar,
             since a small model that has begun to repeat itself does not stop by being told.
     """
 
@@ -159,12 +160,13 @@ def simplify(schema: Any, depth: int = 0) -> dict[str, Any]:
 
 
 class _Conversation:
-    """Renders messages in order, and notices a call that was made before with the same result."""
+    """Renders messages in order, and notices a call that is made twice in a row, or again with the same result."""
 
     def __init__(self, answer: str | None) -> None:
         self._answer = answer
         self._calls: dict[str, tuple[str, str]] = {}
         self._seen: set[tuple[str, str]] = set()
+        self._last = ""
         self.repeated: set[str] = set()
         """Tools whose calls were repetitions since something new came."""
 
@@ -191,9 +193,10 @@ class _Conversation:
 
     def _result(self, call_id: str, text: str) -> str:
         name, call = self._calls.get(call_id, ("", ""))
-        pair = (call, _DIGITS.sub("0", text))  # times and counts differ between equal results
-        again = bool(name) and pair in self._seen
+        pair = (call, _VARYING.sub("0", text))
+        again = bool(name) and (pair in self._seen or call == self._last)
         self._seen.add(pair)
+        self._last = call
         self.repeated = self.repeated | {name} if again else set()
         shown = shorten(text, _MOST_AGAIN if again else _MOST_READ if name == "read" else _MOST)
         return f"<tool_response>\n{shown}\n</tool_response>" + (_AGAIN if again else "")

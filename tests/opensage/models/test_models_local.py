@@ -177,10 +177,14 @@ def test_long_results_are_shown_in_part_and_always_the_same_part() -> None:
 
 def test_saying_the_same_twice_is_noticed() -> None:
     twice = [*HISTORY, HISTORY[2], HISTORY[3]]
-    other = [*HISTORY, HISTORY[2], {**HISTORY[3], "content": "another result"}]
+    between = [{"role": "assistant", "tool_calls": [{"id": "b", "function": {"name": "read", "arguments": "{}"}}]}]
+    between.append({"role": "tool", "tool_call_id": "b", "content": "text"})
+    other = [*HISTORY, *between, HISTORY[2], {**HISTORY[3], "content": "another result"}]
+    same = [*HISTORY, *between, HISTORY[2], HISTORY[3]]
     once = build(Request(messages=HISTORY, tools=[SHELL, READ]))
     again = build(Request(messages=twice, tools=[SHELL, READ]))
     assert (once.stuck, again.stuck) == (False, True)
+    assert build(Request(messages=same, tools=[SHELL, READ])).stuck
     assert not build(Request(messages=other, tools=[SHELL, READ])).stuck
     assert again.grammar is not None
     assert '"shell"' not in again.grammar
