@@ -36,8 +36,8 @@ class Prompt:
         messages: plain system, user and assistant messages, alternating.
         grammar: what the answer is held to, or None for free text.
         answer: name of the answer branch, or None for free text.
-        stuck: whether the last call was a repetition that brought nothing new; its tool is then left out of the grammar,
-            since a small model that has begun to repeat itself does not stop by being told.
+        stuck: whether the last call was a repetition that brought nothing new; its tool is then left out of the
+            grammar, since a small model that has begun to repeat itself does not stop by being told.
     """
 
     messages: list[Message]
