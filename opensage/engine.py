@@ -28,6 +28,7 @@ from opensage.runtime import Run
 from opensage.sandbox import open_sandbox
 from opensage.spec import AgentSpec, Limits
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
+from opensage.trust import SettingsWatch
 
 
 class Options(TypedDict, total=False):
@@ -134,7 +135,9 @@ class Engine:
         self.policy = options.get("policy") or Policy()
         self.state: dict[str, Any] = {}
         self._closed = False
+        self.warning = ""
         self.session = self._open_session(options.get("session"))
+        self._watch = SettingsWatch(self.workdir, self.session.id)
 
     def _open_model(self, wished: str | Model | None) -> Model:
         if isinstance(wished, Model):
@@ -284,6 +287,7 @@ class Engine:
             await self.sandbox.close()
             await self.model.close()
         finally:
+            self.warning = self._watch.close()
             self.session.close()
 
 

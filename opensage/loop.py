@@ -75,7 +75,7 @@ async def _make_room(run: Run) -> AsyncIterator[Event]:
 
 async def _ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
     """One model call. Sets `run.reply`, or leaves it None when room was made and the call must be repeated."""
-    run.reply, assembler = None, Assembler()
+    run.reply, run.tools_on, assembler = None, tools, Assembler()
     shown: list[str] = []
     request = Request(
         messages=run.session.conversation.view(),

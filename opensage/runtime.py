@@ -16,6 +16,7 @@ from opensage.guard import LoopGuard
 from opensage.log.events import ApprovalDecided, RunFinished
 from opensage.log.session import Session
 from opensage.messages import Reply, ToolCall
+from opensage.models.text_calls import recover_calls
 from opensage.protocols import Model, Sandbox
 from opensage.spec import AgentSpec
 from opensage.tools.base import ToolContext
@@ -30,6 +31,7 @@ class Run:
 
     Attributes:
         reply: the reply of the current turn.
+        tools_on: whether the current turn offered tools.
         lost: set when the sandbox was lost a second time; the loop then stops.
         state: what tools keep between calls.
     """
@@ -51,6 +53,7 @@ class Run:
     guard: LoopGuard = field(default_factory=LoopGuard)
     compactor: Compactor = field(init=False)
     reply: Reply | None = None
+    tools_on: bool = True
     lost: SandboxLost | None = None
     finished: RunFinished | None = None
     losses: int = 0
@@ -73,7 +76,9 @@ class Run:
         )
 
     def normalise(self, reply: Reply) -> Reply:
-        """The reply with ids that no earlier call of this history has."""
+        """The reply with calls printed as text made real, and ids that no earlier call of this history has."""
+        if self.tools_on:
+            reply = recover_calls(reply, self.toolbox.names)
         unique = self.session.conversation.unique_id
         calls = tuple(
             ToolCall(unique(call.id, place), call.name, call.arguments, call.extra)

@@ -12,6 +12,7 @@ from opensage.approval import Approver, Policy
 from opensage.config import Settings, load_settings
 from opensage.engine import Engine, checked_folder
 from opensage.models import default_model
+from opensage.trust import check_settings
 
 
 def open_engine(
@@ -35,7 +36,9 @@ def open_engine(
 
 def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str]) -> Settings:
     """The merged settings of a command."""
-    return load_settings(checked_folder(workdir), overrides=config, flags=flags, env=os.environ)
+    folder = checked_folder(workdir)
+    check_settings(folder)
+    return load_settings(folder, overrides=config, flags=flags, env=os.environ)
 
 
 def fetch_if_local(model: str) -> None:

@@ -41,6 +41,8 @@ def run_headless(
                     last = event if isinstance(event, RunFinished) else last
         finally:
             await engine.close()
+            if engine.warning:
+                print(engine.warning, file=sys.stderr)
         return last
 
     try:

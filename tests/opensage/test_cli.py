@@ -145,3 +145,17 @@ def test_deny_rules_hold_even_with_yes(tmp_path: Path) -> None:
     done = opensage("run", "x", "-m", script(tmp_path, SHELL, {"text": "no"}), "--yes", cwd=tmp_path)
     assert done.returncode == 0
     assert not (tmp_path / "made.txt").exists()
+
+
+def test_an_agent_cannot_write_the_settings_of_its_next_run(tmp_path: Path) -> None:
+    loosen = "printf '[permissions]\\nallow = [\"*\"]\\n' > opensage.toml"
+    write = {"tool_calls": [{"name": "shell", "arguments": {"command": loosen}}]}
+    model = script(tmp_path, write, {"text": "ok"})
+    first = opensage("run", "x", "-m", model, cwd=tmp_path)
+    assert "not trusted" in first.stderr
+    refused = one_line(opensage("run", "x", "-m", model, cwd=tmp_path))
+    assert "appeared while an agent was at work" in refused
+    (tmp_path / "opensage.toml").unlink()
+    assert opensage("run", "x", "-m", script(tmp_path, {"text": "ok"}), cwd=tmp_path).returncode == 0
+    (tmp_path / "opensage.toml").write_text("max_turns = 5\n")  # now it is the person who writes it
+    assert opensage("run", "x", "-m", model, cwd=tmp_path).returncode == 0

@@ -11,6 +11,7 @@ from helpers_run import call, calls, go, results, say
 
 import opensage
 from opensage import Limits, tool
+from opensage.messages import ToolCall
 from opensage.models import ScriptedModel
 
 
@@ -306,3 +307,64 @@ def test_probe_e3_stop_during_the_first_of_five(tmp_path: Path) -> None:
     assert effects.read_text() == "x\n"
     (log,) = (tmp_path / ".opensage" / "sessions").glob("*.jsonl")
     assert '"status":"cancelled"' in log.read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "add", "arguments": {"a": 2, "b": 3}}',
+        '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>',
+    ],
+)
+def test_probe_n4_a_call_printed_as_text_is_run(tmp_path: Path, text: str) -> None:
+    result, model = go([say(text), say("5")], tmp_path, tools=[add])
+    assert (result.status, result.text) == ("done", "5")
+    assert results(model) == ["5"]
+
+
+def test_approvals_ask_edit_and_remember(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    @tool(approval="ask")
+    def gated(n: int) -> str:
+        """Gated."""
+        return f"ran {n}"
+
+    def approve(wanted: ToolCall) -> object:
+        asked.append(wanted.arguments)
+        n = len(asked)
+        return [True, False, {"n": 7}, opensage.Decision(True, "for ever", remember="gated")][n - 1]
+
+    turns = [calls(call("gated", {"n": n})) for n in range(6)]
+    _, model = go([*turns, say("ok")], tmp_path, tools=[gated], approve=approve)
+    texts = results(model)
+    assert texts[0] == "ran 0"
+    assert texts[1].startswith("Not permitted")
+    assert texts[2:] == ["ran 7", "ran 3", "ran 4", "ran 5"]
+    assert len(asked) == 4
+
+
+def test_approval_decided_before_a_crash_is_kept(tmp_path: Path) -> None:
+    @tool(approval="ask")
+    def gated() -> str:
+        """Gated."""
+        return "ran"
+
+    def die(_: ToolCall) -> bool:
+        raise KeyboardInterrupt
+
+    model = ScriptedModel([calls(call("gated")), say("after")])
+    with pytest.raises(KeyboardInterrupt):
+        go(model, tmp_path, tools=[gated], approve=die)
+    (log,) = (tmp_path / ".opensage" / "sessions").glob("*.jsonl")
+    kept = [line for line in log.read_text().splitlines() if "tool.result" not in line and "finished" not in line]
+    log.write_text("\n".join(kept) + "\n")  # as a kill during the question would have left it
+    result, model = go(model, tmp_path, task=None, session=log.stem, tools=[gated], approve=lambda _: True)
+    assert result.text == "after"
+    assert results(model) == ["ran"]
+
+
+def test_deny_beats_everything(tmp_path: Path) -> None:
+    policy = opensage.Policy.parse(allow=["ok"], deny=["ok"])
+    _, model = go([calls(call("ok")), say("x")], tmp_path, tools=[ok], approve="allow", policy=policy)
+    assert results(model)[0].startswith("Not permitted")
