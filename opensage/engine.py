@@ -255,6 +255,27 @@ class Engine:
             )
         )
 
+    async def use_model(self, wished: str | Model) -> None:
+        """Switch to another model; the next message goes to it.
+
+        Raises:
+            ModelNotFound, ScriptError: it cannot be opened; the model stays as it was.
+        """
+        old, self.model = self.model, wished if isinstance(wished, Model) else open_model(wished)
+        self.state.pop("price said", None)
+        await old.close()
+
+    def use_session(self, wished: str) -> None:
+        """Switch to another session of this workspace, by id, unique prefix or "last".
+
+        Raises:
+            SessionError: there is none, or it cannot be opened; the session stays as it was.
+        """
+        store = SessionStore(state_folder(self.workdir) / "sessions")
+        if store.path(wished).stem != self.session.id:
+            old, self.session = self.session, self._open_session(wished)
+            old.close()
+
     async def compact(self) -> Compacted | None:
         """Make room in the history now; None when nothing can be left out."""
         event = await Compactor(self.session.conversation, self.model).compact(force=True)

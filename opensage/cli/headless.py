@@ -10,11 +10,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from opensage.approval import Approver, Decision
+from rich.console import Console
+
+from opensage.approval import Approver
 from opensage.cli.common import open_engine, settings_for
 from opensage.cli.show import Screen
+from opensage.cli.terminal import Person, at_terminal
 from opensage.log.events import Event, RunFinished
-from opensage.messages import ToolCall
 
 
 def run_headless(
@@ -29,10 +31,11 @@ def run_headless(
 ) -> int:
     """Run to the end, showing events; returns the exit code of DESIGN section 9."""
     settings = settings_for(workdir, flags, config)
-    engine = open_engine(settings, workdir, approve=_approver(yes, as_json), session=session)
+    screen = Screen()
+    engine = open_engine(settings, workdir, approve=_approver(yes, as_json, screen), session=session)
 
     async def work() -> RunFinished | None:
-        show = _print_json if as_json else Screen().show
+        show = _print_json if as_json else screen.show
         last: RunFinished | None = None
         try:
             async with aclosing(engine.turn(task)) as events:  # type: ignore[type-var]
@@ -56,21 +59,13 @@ def run_headless(
     return 1
 
 
-def _approver(yes: bool, as_json: bool) -> str | Approver:
+def _approver(yes: bool, as_json: bool, screen: Screen) -> str | Approver:
     if yes:
         return "allow"
-    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if as_json or not at_terminal():
         return "deny"
-    return ask_in_terminal
-
-
-async def ask_in_terminal(call: ToolCall) -> Decision:
-    """Ask the person at the terminal about a call."""
-    print(f"\nallow {call.name} {call.arguments[:1000]} ? [y]es, [a]lways, [n]o: ", end="", file=sys.stderr, flush=True)
-    answer = (await asyncio.to_thread(sys.stdin.readline)).strip().lower()
-    if answer in ("a", "always"):
-        return Decision(True, "approved for the session", remember=call.name)
-    return Decision(answer in ("y", "yes"), "approved" if answer.startswith("y") else "the user refused it")
+    seen = screen if sys.stdout.isatty() else Screen(Console(stderr=True, highlight=False))
+    return Person(seen).approve
 
 
 def _print_json(event: Event) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from opensage.cli.stream import LiveText, clean
 from opensage.log.events import (
     Compacted,
     Event,
@@ -20,20 +24,63 @@ from opensage.log.events import (
     ToolResult,
 )
 
-_LINES = 8
+_HEAD, _FOOT = 5, 3
+_DIFF = 60
 _MAIN = ("command", "path", "pattern", "question", "text", "id")
 
 
 class Screen:
-    """Prints events compactly: text as it streams, a line a call, a few lines of its result."""
+    """Prints events compactly: text as it streams, a line a call, a few lines of its result, diffs in colour.
 
-    def __init__(self, console: Console | None = None) -> None:
+    On a terminal text is shown as Markdown; elsewhere, and on a dumb terminal, as it is.
+    """
+
+    def __init__(self, console: Console | None = None, *, spent: Callable[[], str] = lambda: "") -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
+        self._spent = spent
+        self._began = 0.0
+        self._doing = ""
         self._open_line = False
-        self._streamed = False
+        self._streamed = self._said = ""
+        self._held: list[Event] | None = None
+        able = self.console.is_terminal and not self.console.is_dumb_terminal
+        self._live = LiveText(self.console, self._status) if able else None
+
+    @contextmanager
+    def working(self, doing: str = "thinking") -> Iterator[None]:
+        """Show that something is going on, until the block ends."""
+        self._began, self._doing = time.monotonic(), doing
+        try:
+            if self._live:
+                self._live.start()
+            yield
+        finally:
+            self._stop()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Leave the terminal to a question; events wait until it is answered."""
+        again = self._live is not None and self._live.running
+        self._stop()
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for event in held:
+                self.show(event)
+            if self._live and again:
+                self._live.start()
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line of the kit's own."""
+        self._line(text, style)
 
     def show(self, event: Event) -> None:
         """Print one event, if a person wants to see it."""
+        if self._held is not None:
+            self._held.append(event)
+            return
         match event:
             case TextDelta():
                 self._delta(event)
@@ -41,9 +88,7 @@ class Screen:
                 self._reply(event)
             case ToolResult():
                 self._result(event)
-            case Note():
-                self._line(event.text, "dim")
-            case Progress():
+            case Note() | Progress():
                 self._line(event.text, "dim")
             case Compacted():
                 self._line(f"(history compacted: {event.how})", "dim")
@@ -54,57 +99,106 @@ class Screen:
             case _:
                 pass
 
+    def _status(self) -> str:
+        seconds = int(time.monotonic() - self._began)
+        return f"{self._doing} {seconds} s | {self._spent()} | Ctrl-C interrupts"
+
+    def _stop(self) -> None:
+        if self._live:
+            self._live.stop()
+        self._end_line()
+
     def _delta(self, event: TextDelta) -> None:
-        if event.reset and self._open_line:
+        if event.reset and self._streamed:
+            self._streamed = ""
+            if self._live:
+                self._live.drop()
             self._line("(trying again)", "dim")
         if event.text:
-            self._streamed = self._open_line = True
-            self.console.print(Text(event.text), end="")
+            self._doing = "writing"
+            self._streamed += event.text
+            self._write(event.text)
+
+    def _write(self, text: str) -> None:
+        if self._live:
+            self._live.feed(text)
+        else:
+            self.console.print(Text(clean(text)), end="")
+            self._open_line = True
 
     def _reply(self, event: ModelReply) -> None:
         if event.text and not self._streamed:
-            self.console.print(Text(event.text), end="")
-            self._open_line = True
+            self._write(event.text)
+        self._streamed = ""
+        self._said = event.text
         self._end_line()
-        self._streamed = False
         for call in event.calls:
-            self._line(f"> {call['name']} {_main_argument(call['arguments'])}", "bold cyan")
+            self._doing = f"running {clean(call['name'])[:40]}"
+            if call["name"] != "finish":  # its text is the answer, shown as such
+                self._line(f"> {call['name']} {main_argument(call['arguments'])}", "bold cyan")
 
     def _result(self, event: ToolResult) -> None:
-        lines = event.text.splitlines() or [""]
-        more = [f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
-        style = "" if event.ok else "red"
+        self._doing = "thinking"
+        if event.name == "finish" and event.ok:
+            return
         if event.diff:
-            self.console.print(Syntax(event.diff, "diff", theme="ansi_dark", background_color="default"))
-            lines, more = lines[:1], []
-        for line in [*lines[:_LINES], *more]:
-            self._line(f"  {line[:200]}", style or "dim")
+            self._diff(event.diff)
+        lines = event.text.splitlines() or [""]
+        if event.diff and event.ok:
+            lines = lines[:1]
+        left = len(lines) - _HEAD - _FOOT
+        if left > 1:
+            lines = [*lines[:_HEAD], f"... {left} more lines ...", *lines[-_FOOT:]]
+        for line in lines:
+            self._line(f"  {_short(line, 200)}", "dim" if event.ok else "red")
+
+    def _diff(self, diff: str) -> None:
+        lines = clean(diff).splitlines()
+        self._end_line()
+        self.diff("\n".join(_short(line, 400) for line in lines[:_DIFF]))
+        if len(lines) > _DIFF:
+            self._line(f"  ... {len(lines) - _DIFF} more lines of this change ...", "dim")
+
+    def diff(self, text: str) -> None:
+        """Print a unified diff."""
+        shown = Syntax(clean(text), "diff", theme="ansi_dark", background_color="default", word_wrap=True)
+        self.console.print(shown if self._live else Text(clean(text)))
 
     def _finished(self, event: RunFinished) -> None:
+        if event.status == "done" and event.text and event.text != self._said:
+            self._write(event.text)
+        self._said = ""
         self._end_line()
-        if event.status == "done" and event.text and self._said_by_tool(event):
-            self.console.print(Text(event.text))
         usage = event.usage
-        cost = usage.get("cost")
-        money = "cost unknown" if cost is None else f"${cost:.4f}"
         tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
         calls = f"{usage.get('model_calls', 0)} turns, {usage.get('tool_calls', 0)} tool calls"
-        self._line(f"[{event.status}] {calls}, {tokens} tokens, {money}, session {event.session}", "dim")
-
-    def _said_by_tool(self, event: RunFinished) -> bool:
-        return bool(event.text) and event.reason == "" and not self._streamed and event.usage.get("tool_calls", 0) > 0
+        self._line(
+            f"[{event.status}] {calls}, {tokens} tokens, {money(usage.get('cost'))}, session {event.session}", "dim"
+        )
 
     def _line(self, text: str, style: str) -> None:
         self._end_line()
-        self.console.print(Text(text, style=style))
+        self.console.print(Text(clean(text), style=style))
 
     def _end_line(self) -> None:
+        if self._live:
+            self._live.end()
         if self._open_line:
             self.console.print()
             self._open_line = False
 
 
-def _main_argument(raw: str) -> str:
+def money(cost: float | None) -> str:
+    """US dollars as text."""
+    return "cost unknown" if cost is None else f"${cost:.4f}"
+
+
+def _short(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[:width]} ..."
+
+
+def main_argument(raw: str) -> str:
+    """What a call is about, in one line."""
     try:
         arguments = json.loads(raw)
     except (ValueError, RecursionError):
@@ -114,4 +208,4 @@ def _main_argument(raw: str) -> str:
     main = next((arguments[name] for name in _MAIN if name in arguments), arguments or "")
     text = main if isinstance(main, str) else json.dumps(main, ensure_ascii=False)
     first, *rest = text.strip().splitlines() or [""]
-    return first[:160] + (" ..." if rest else "")
+    return _short(first, 160) + (" ..." if rest else "")

@@ -1,0 +1,298 @@
+"""Takes back the file changes of a turn, with a git repository of its own that the user's repository knows nothing of.
+
+A checkpoint holds what the user's ignore rules let through. Its repository, index and objects live in `.opensage/undo`;
+only its ignore rules come from the user's. Bytes are stored as they are: no filter, no line-ending conversion, no hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opensage.errors import OpenSageError
+from opensage.models.registry import home_dir
+from opensage.sandbox import tree
+from opensage.sandbox.state import process_start
+
+_SECONDS = 30.0
+_MOST_BYTES = 500_000_000
+_MOST_FILES = 100_000
+_LINK, _REPOSITORY = "120000", "160000"
+
+
+class UndoError(OpenSageError):
+    """A checkpoint cannot be made or used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The files of the workspace at one moment.
+
+    Attributes:
+        tree: id of the git tree.
+        outside: paths that were there and are not in the tree (ignored, unreadable, repositories); folders end in "/".
+        empty: folders without a file.
+    """
+
+    tree: str
+    outside: frozenset[str]
+    empty: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One path that differs between two trees; a mode of "000000" says that it is not there."""
+
+    path: str
+    old_mode: str
+    old: str
+    new_mode: str
+
+    @property
+    def added(self) -> bool:
+        """Whether the path is new."""
+        return self.old_mode == "000000"
+
+
+@dataclass(slots=True)
+class Undone:
+    """What an undo did, by path. `left` is what somebody changed since, or what cannot be put back."""
+
+    removed: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+class Checkpoints:
+    """The checkpoints of one chat. Everything on disk goes when it is closed."""
+
+    def __init__(self, workdir: Path) -> None:
+        self._workdir = workdir
+        self._home = workdir / ".opensage" / "undo"
+        self._folder = self._home / f"{os.getpid()}-{process_start(os.getpid()) or 0}"
+        self._root = workdir
+        self._ready = False
+
+    async def save(self) -> Checkpoint:
+        """A checkpoint of the workspace as it is.
+
+        Raises:
+            UndoError: there is no git, or the workspace is too large.
+        """
+        await self._prepare()
+        await self._check_size()
+        await self._git("add", "-A", "--ignore-errors", "--", *self._place(), fine=(0, 1))
+        name = (await self._git("write-tree")).decode().strip()
+        others = await self._git("ls-files", "-o", "--directory", "-z", "--full-name", "--", *self._place())
+        entries = [os.fsdecode(entry) for entry in others.split(b"\0") if entry]
+        empty = frozenset(entry for entry in entries if entry.endswith("/") and _is_empty(self._root / entry))
+        return Checkpoint(name, frozenset(entries) - empty, empty)
+
+    async def changes(self, before: Checkpoint, after: Checkpoint) -> list[Change]:
+        """The paths that differ."""
+        raw = await self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", before.tree, after.tree)
+        fields = [os.fsdecode(part) for part in raw.split(b"\0") if part]
+        heads = [head.lstrip(":").split() for head in fields[::2]]
+        return [Change(path, head[0], head[2], head[1]) for head, path in zip(heads, fields[1::2], strict=True)]
+
+    async def diff(self, before: Checkpoint, after: Checkpoint) -> str:
+        """The difference as a unified diff."""
+        raw = await self._git("diff-tree", "-r", "-p", "--no-ext-diff", "--no-textconv", before.tree, after.tree)
+        return raw.decode(errors="replace")
+
+    async def undo(self, before: Checkpoint, after: Checkpoint) -> Undone:
+        """Put back what changed between two checkpoints, except what was changed again since."""
+        now = await self.save()
+        since = {change.path for change in await self.changes(after, now)}
+        done = Undone()
+        changes = await self.changes(before, after)
+        nested = {f"{c.path}/" for c in changes if c.old_mode == _REPOSITORY}
+        for change in sorted(changes, key=lambda change: not change.added):  # a new link may stand where a folder was
+            kept = change.added and _within(change.path, before.outside | nested)
+            if kept or change.path in since or _REPOSITORY in (change.old_mode, change.new_mode):
+                done.left.append(change.path)
+                continue
+            try:
+                await self._put_back(change, before, done)
+            except OSError:
+                done.left.append(change.path)
+        return done
+
+    async def _put_back(self, change: Change, before: Checkpoint, done: Undone) -> None:
+        *folders, name = change.path.split("/")
+        if change.added:
+            with _folder(self._root, folders) as fd:
+                os.unlink(name, dir_fd=fd)
+            self._remove_emptied(folders, before.empty)
+            done.removed.append(change.path)
+            return
+        data = await self._git("cat-file", "blob", change.old)
+        with _folder(self._root, folders, make=True) as fd:
+            if change.new_mode == "000000" and name in os.listdir(fd):
+                done.left.append(change.path)  # something that no checkpoint holds stands there now
+                return
+            _write(fd, name, data, change.old_mode)
+        done.restored.append(change.path)
+
+    def _remove_emptied(self, folders: list[str], keep: frozenset[str]) -> None:
+        for depth in range(len(folders), 0, -1):
+            path = "/".join(folders[:depth])
+            if f"{path}/" in keep or self._workdir.is_relative_to(self._root / path):
+                return
+            try:
+                with _folder(self._root, folders[: depth - 1]) as fd:
+                    os.rmdir(folders[depth - 1], dir_fd=fd)
+            except OSError:
+                return
+
+    async def _prepare(self) -> None:
+        if self._ready:
+            return
+        if shutil.which("git") is None:
+            raise UndoError("git is not installed; /undo and /diff need it (apt install git)")
+        self._sweep()
+        excludes = await self._users_rules()
+        await _run(["git", "init", "-q", "--bare", "--template=", str(self._folder)], self._workdir)
+        info = self._folder / "info"
+        info.mkdir(exist_ok=True)
+        (info / "exclude").write_text(excludes, errors="surrogateescape")
+        (info / "attributes").write_text("* -text -filter -ident -working-tree-encoding\n")
+        self._ready = True
+
+    async def _users_rules(self) -> str:
+        """The ignore rules that are in no `.gitignore`. Sets the root to that of the user's repository, if any."""
+        parts: list[str] = []
+        here = self._workdir
+        with contextlib.suppress(UndoError):
+            named = await _run(["git", "config", "--path", "--get", "core.excludesFile"], here)
+            parts.append(os.fsdecode(named).rstrip("\n"))
+        with contextlib.suppress(UndoError):
+            asked = await _run(["git", "rev-parse", "--show-toplevel", "--git-path", "info/exclude"], here)
+            top, exclude = os.fsdecode(asked).splitlines()[:2]
+            ignored = ["git", "-c", "core.fsmonitor=false", "check-ignore", "--no-index", "-q", "--", str(here)]
+            if here == Path(top) or await _fails(ignored, here):
+                self._root = Path(top)
+                parts.append(exclude)
+        rules = ""
+        for part in parts:
+            with contextlib.suppress(OSError):
+                rules += (here / part).read_text(errors="surrogateescape") + "\n"
+        return rules
+
+    def _sweep(self) -> None:
+        """Remove what chats that crashed left here."""
+        with contextlib.suppress(OSError):
+            for folder in self._home.iterdir():
+                owner, _, start = folder.name.partition("-")
+                if owner.isdigit() and str(process_start(int(owner)) or 0) != start:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    async def _check_size(self) -> None:
+        raw = await self._git("ls-files", "-o", "-m", "--exclude-standard", "-z", "--full-name", "--", *self._place())
+        paths = raw.split(b"\0")
+        size = 0
+        for path in paths if len(paths) <= _MOST_FILES else ():
+            with contextlib.suppress(OSError):
+                size += (self._root / os.fsdecode(path)).lstat().st_size if path else 0
+        if len(paths) > _MOST_FILES or size > _MOST_BYTES:
+            raise UndoError(
+                f"the folder is too large to keep a copy ({len(paths)} files, {size / 1e6:.0f} MB not ignored); "
+                "list what is data or built in .gitignore"
+            )
+
+    async def _git(self, *words: str, fine: tuple[int, ...] = (0,)) -> bytes:
+        with contextlib.suppress(FileNotFoundError):  # of a git that was interrupted
+            (self._folder / "index.lock").unlink()
+        settings = ("core.looseCompression=0", "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.quotePath=off")
+        flags = [part for setting in settings for part in ("-c", setting)]
+        more = {"GIT_DIR": str(self._folder), "GIT_WORK_TREE": str(self._root)}
+        return await _run(["git", *flags, *words], self._workdir, more, fine)
+
+    def _place(self) -> list[str]:
+        """What is looked at: the workspace, without the kit's own folders."""
+        ours = [self._workdir / ".opensage", home_dir().absolute()]
+        inside = [path.relative_to(self._root) for path in ours if path.is_relative_to(self._workdir)]
+        return [".", *(f":(exclude,top,literal){path}" for path in inside)]
+
+    def close(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._home.rmdir()
+
+
+async def _run(
+    command: list[str], cwd: Path, more: dict[str, str] | None = None, fine: tuple[int, ...] = (0,)
+) -> bytes:
+    """Run git outside the sandbox, away from any setting that could start a program."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    if more:
+        env |= {**more, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise UndoError(f"git took more than {_SECONDS:.0f} s in this folder") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode not in fine:
+        raise UndoError(f"git failed: {' '.join(err.decode(errors='replace').split())[:300]}")
+    return out
+
+
+async def _fails(command: list[str], cwd: Path) -> bool:
+    try:
+        await _run(command, cwd)
+    except UndoError:
+        return True
+    return False
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(files for _, _, files in os.walk(folder))
+
+
+def _within(path: str, entries: frozenset[str] | set[str]) -> bool:
+    parts = path.split("/")
+    return path in entries or any("/".join(parts[:depth]) + "/" in entries for depth in range(1, len(parts)))
+
+
+@contextlib.contextmanager
+def _folder(root: Path, parts: list[str], *, make: bool = False) -> Iterator[int]:
+    """The descriptor of a folder below `root`, reached without following a link."""
+    fd = os.open(root, tree.FOLDER)
+    try:
+        for part in parts:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+            inner = os.open(part, tree.FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write(folder: int, name: str, data: bytes, mode: str) -> None:
+    if mode == _LINK:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        os.symlink(data, os.fsencode(name), dir_fd=folder)
+        return
+    tree.write_new(folder, name, data)
+    kept = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o777
+    runs = kept | (kept & 0o444) >> 2 if mode == "100755" else kept & ~0o111
+    os.chmod(name, runs, dir_fd=folder)
