@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from opensage.sandbox.state import process_start
 _SECONDS = 30.0
 _MOST_BYTES = 500_000_000
 _MOST_FILES = 100_000
-_LINK, _REPOSITORY = "120000", "160000"
+_LINK = "120000"
+_MEND = "list what is data or built in .gitignore"
 
 
 class UndoError(OpenSageError):
@@ -85,13 +87,52 @@ class Checkpoints:
             UndoError: there is no git, or the workspace is too large.
         """
         await self._prepare()
-        await self._check_size()
-        await self._git("add", "-A", "--ignore-errors", "--", *self._place(), fine=(0, 1))
+        listed = await self._git(
+            "ls-files", "-o", "-m", "-d", "--exclude-standard", "-z", "--full-name", "--", *self._place()
+        )
+        there, gone = self._sorted_out(listed.split(b"\0"))
+        await self._git("update-index", "-z", "--index-info", stdin=b"".join(b"0 %040d\t%s\0" % (0, p) for p in gone))
+        await self._git("update-index", "--add", "--replace", "-z", "--stdin", stdin=b"".join(p + b"\0" for p in there))
         name = (await self._git("write-tree")).decode().strip()
-        others = await self._git("ls-files", "-o", "--directory", "-z", "--full-name", "--", *self._place())
-        entries = [os.fsdecode(entry) for entry in others.split(b"\0") if entry]
-        empty = frozenset(entry for entry in entries if entry.endswith("/") and _is_empty(self._root / entry))
-        return Checkpoint(name, frozenset(entries) - empty, empty)
+        return Checkpoint(name, await self._outside(), await self._empty())
+
+    def _sorted_out(self, paths: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Which of the changed paths can be stored, and which are not there any more.
+
+        Repositories inside the workspace are left out: git would start what their configuration names.
+        """
+        if len(paths) > _MOST_FILES:
+            raise UndoError(f"the folder has more than {_MOST_FILES} files that are not ignored; {_MEND}")
+        there: dict[bytes, None] = {}  # a path is listed once for each thing that is true of it
+        gone: dict[bytes, None] = {}
+        size = 0
+        for path in paths:
+            full = os.path.join(os.fsencode(self._root), path)
+            if not path or path.endswith(b"/"):
+                continue
+            try:
+                status = os.lstat(full)
+            except OSError:
+                gone[path] = None
+                continue
+            if os.path.realpath(os.path.dirname(full)) != os.path.dirname(full):
+                gone[path] = None
+            elif stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and os.access(full, os.R_OK)):
+                there[path] = None
+                size += status.st_size
+        if size > _MOST_BYTES:
+            raise UndoError(f"the folder has {size / 1e6:.0f} MB that are not ignored; {_MEND}")
+        return list(there), list(gone)
+
+    async def _outside(self) -> frozenset[str]:
+        options = ("--porcelain", "-z", "-uall", "--ignored=matching", "--no-renames", "--ignore-submodules=all")
+        raw = await self._git("status", *options, "--", *self._place())
+        return frozenset(os.fsdecode(entry[3:]) for entry in raw.split(b"\0") if entry[:2] in (b"??", b"!!"))
+
+    async def _empty(self) -> frozenset[str]:
+        raw = await self._git("ls-files", "-o", "--directory", "-z", "--full-name", "--", *self._place())
+        folders = (os.fsdecode(entry) for entry in raw.split(b"\0") if entry.endswith(b"/"))
+        return frozenset(folder for folder in folders if _is_empty(self._root / folder))
 
     async def changes(self, before: Checkpoint, after: Checkpoint) -> list[Change]:
         """The paths that differ."""
@@ -111,16 +152,16 @@ class Checkpoints:
         since = {change.path for change in await self.changes(after, now)}
         done = Undone()
         changes = await self.changes(before, after)
-        nested = {f"{c.path}/" for c in changes if c.old_mode == _REPOSITORY}
         for change in sorted(changes, key=lambda change: not change.added):  # a new link may stand where a folder was
-            kept = change.added and _within(change.path, before.outside | nested)
-            if kept or change.path in since or _REPOSITORY in (change.old_mode, change.new_mode):
+            kept = change.added and _within(change.path, before.outside)
+            if kept or change.path in since:
                 done.left.append(change.path)
                 continue
             try:
                 await self._put_back(change, before, done)
             except OSError:
                 done.left.append(change.path)
+        done.left.sort()
         return done
 
     async def _put_back(self, change: Change, before: Checkpoint, done: Undone) -> None:
@@ -192,32 +233,23 @@ class Checkpoints:
                 if owner.isdigit() and str(process_start(int(owner)) or 0) != start:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    async def _check_size(self) -> None:
-        raw = await self._git("ls-files", "-o", "-m", "--exclude-standard", "-z", "--full-name", "--", *self._place())
-        paths = raw.split(b"\0")
-        size = 0
-        for path in paths if len(paths) <= _MOST_FILES else ():
-            with contextlib.suppress(OSError):
-                size += (self._root / os.fsdecode(path)).lstat().st_size if path else 0
-        if len(paths) > _MOST_FILES or size > _MOST_BYTES:
-            raise UndoError(
-                f"the folder is too large to keep a copy ({len(paths)} files, {size / 1e6:.0f} MB not ignored); "
-                "list what is data or built in .gitignore"
-            )
-
-    async def _git(self, *words: str, fine: tuple[int, ...] = (0,)) -> bytes:
+    async def _git(self, *words: str, stdin: bytes = b"") -> bytes:
         with contextlib.suppress(FileNotFoundError):  # of a git that was interrupted
             (self._folder / "index.lock").unlink()
         settings = ("core.looseCompression=0", "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.quotePath=off")
         flags = [part for setting in settings for part in ("-c", setting)]
         more = {"GIT_DIR": str(self._folder), "GIT_WORK_TREE": str(self._root)}
-        return await _run(["git", *flags, *words], self._workdir, more, fine)
+        return await _run(["git", *flags, *words], self._root, more, stdin)
+
+    def _inner(self) -> str:
+        inner = self._workdir.relative_to(self._root).as_posix()
+        return "" if inner == "." else inner
 
     def _place(self) -> list[str]:
         """What is looked at: the workspace, without the kit's own folders."""
         ours = [self._workdir / ".opensage", home_dir().absolute()]
         inside = [path.relative_to(self._root) for path in ours if path.is_relative_to(self._workdir)]
-        return [".", *(f":(exclude,top,literal){path}" for path in inside)]
+        return [f":(top,literal){self._inner()}", *(f":(exclude,top,literal){path}" for path in inside)]
 
     def close(self) -> None:
         """Remove everything."""
@@ -226,20 +258,18 @@ class Checkpoints:
             self._home.rmdir()
 
 
-async def _run(
-    command: list[str], cwd: Path, more: dict[str, str] | None = None, fine: tuple[int, ...] = (0,)
-) -> bytes:
+async def _run(command: list[str], cwd: Path, more: dict[str, str] | None = None, stdin: bytes = b"") -> bytes:
     """Run git outside the sandbox, away from any setting that could start a program."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     if more:
         env |= {**more, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        *command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
     )
     try:
         async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate()
+            out, err = await process.communicate(stdin)
     except TimeoutError:
         raise UndoError(f"git took more than {_SECONDS:.0f} s in this folder") from None
     finally:
@@ -247,7 +277,7 @@ async def _run(
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if process.returncode not in fine:
+    if process.returncode != 0:
         raise UndoError(f"git failed: {' '.join(err.decode(errors='replace').split())[:300]}")
     return out
 
@@ -264,7 +294,7 @@ def _is_empty(folder: Path) -> bool:
     return not any(files for _, _, files in os.walk(folder))
 
 
-def _within(path: str, entries: frozenset[str] | set[str]) -> bool:
+def _within(path: str, entries: frozenset[str]) -> bool:
     parts = path.split("/")
     return path in entries or any("/".join(parts[:depth]) + "/" in entries for depth in range(1, len(parts)))
 
