@@ -8,6 +8,7 @@ from typing import Any
 from opensage.errors import ToolError
 
 _SHOWN = 500
+_from_json = json.JSONDecoder(strict=False).decode
 
 
 def parse_arguments(raw: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def parse_arguments(raw: str) -> dict[str, Any]:
     if not raw.strip():
         return {}
     try:
-        value = json.loads(raw, strict=False)
+        value = _from_json(raw)
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ToolError(
@@ -49,7 +50,7 @@ def _clean(value: Any) -> Any:
 def is_complete(raw: str) -> bool:
     """Whether the text is a whole JSON object, i.e. was not cut off."""
     try:
-        return isinstance(json.loads(raw, strict=False), dict)
+        return isinstance(_from_json(raw), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from opensage.approval import Decision, decide
@@ -31,7 +33,9 @@ class Dispatcher:
         self._calls = calls
         self._cut = calls[-1].id if cut and calls and not is_complete(calls[-1].arguments) else ""
         self._allowance = Allowance(len(calls), run.model.context_window)
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._events: deque[Event] = deque()
+        self._changed = asyncio.Event()
+        self._running = 0
         self._escaped: BaseException | None = None
 
     async def events(self) -> AsyncIterator[Event]:
@@ -67,22 +71,20 @@ class Dispatcher:
         if self._run.budget.remaining_seconds() == 0:
             return
         tasks = [asyncio.create_task(self._guarded(call)) for call in batch]
-        waiting = len(tasks)
+        self._running = len(tasks)
         try:
-            while waiting:
-                async with asyncio.timeout(self._run.budget.remaining_seconds()):
-                    event = await self._events.get()
-                if event is None:
-                    waiting -= 1
-                else:
-                    yield event
+            while self._running:
+                async with time_limit(self._run.budget.remaining_seconds()):
+                    await self._changed.wait()
+                self._changed.clear()
+                while self._events:
+                    yield self._events.popleft()
         except TimeoutError:
             pass  # the loop sees the exhausted budget; what is unanswered is answered below
         finally:
             await _end(tasks)
-        while not self._events.empty():
-            if (event := self._events.get_nowait()) is not None:
-                yield event
+        while self._events:
+            yield self._events.popleft()
 
     async def _guarded(self, call: ToolCall) -> None:
         began = time.perf_counter()
@@ -96,7 +98,8 @@ class Dispatcher:
             if not isinstance(error, SessionError):
                 self._post(self._answer(call, "[interrupted by the user]", ok=False, synthetic="cancelled"))
         finally:
-            self._events.put_nowait(None)
+            self._running -= 1
+            self._changed.set()
 
     async def _run_call(self, call: ToolCall, began: float) -> None:
         try:
@@ -192,13 +195,19 @@ class Dispatcher:
         )
 
     def _post(self, event: Event) -> None:
-        self._events.put_nowait(event)
+        self._events.append(event)
+        self._changed.set()
 
     def _close_open(self, synthetic: str, text: str) -> None:
         ours = {call.id for call in self._calls}
         for call in list(self._run.session.conversation.open.values()):
             if call.id in ours:
                 self._answer(call, text, ok=False, synthetic=synthetic)
+
+
+def time_limit(seconds: float | None) -> AbstractAsyncContextManager[object]:
+    """`asyncio.timeout`, and nothing at all, which is cheaper, when there is no limit."""
+    return nullcontext() if seconds is None else asyncio.timeout(seconds)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -28,11 +28,13 @@ class LoopGuard:
 
     def see(self, calls: list[tuple[str, str]], results: list[str]) -> Alarm:
         """Take one turn into account; calls are (name, arguments)."""
-        key = _digest([*map(repr, calls), *results])
+        asked = repr(calls)
+        key = _digest([asked, *results])
         self._turns.append(key)
-        rounds = max(self._rounds(period) for period in (1, 2, 3))
+        often = self._turns.count(key) >= NUDGE_AT  # else no need to look for a pattern
+        rounds = max(self._rounds(period) for period in (1, 2, 3)) if often else 0
         alarm = _alarm(rounds, NUDGE_AT, STOP_AT)
-        return alarm or _alarm(self._repeats(calls), STOP_AT, STOP_SAME_CALL_AT)
+        return alarm or _alarm(self._repeats(calls, _digest([asked])), STOP_AT, STOP_SAME_CALL_AT)
 
     def _rounds(self, period: int) -> int:
         """How many times the last `period` turns were repeated in a row."""
@@ -44,8 +46,7 @@ class LoopGuard:
             count, turns = count + 1, turns[:-period]
         return count
 
-    def _repeats(self, calls: list[tuple[str, str]]) -> int:
-        key = _digest(list(map(repr, calls)))
+    def _repeats(self, calls: list[tuple[str, str]], key: bytes) -> int:
         if key == self._last_calls and not any(name in _POLLING for name, _ in calls):
             self._same_calls += 1
         else:

@@ -36,10 +36,11 @@ async def loop(run: Run) -> AsyncIterator[Event]:
         if reason := run.budget.exhausted():
             yield run.finish("limit", reason)
             return
-        async for event in _make_room(run):
-            yield event
-            if isinstance(event, RunFinished):
-                return
+        if run.compactor.due():
+            async for event in _make_room(run):
+                yield event
+                if isinstance(event, RunFinished):
+                    return
         last = run.budget.is_last_turn()
         if last:
             yield run.session.record(Note(text=LAST_TURN, reason="last turn"))
@@ -57,8 +58,6 @@ async def loop(run: Run) -> AsyncIterator[Event]:
 
 
 async def _make_room(run: Run) -> AsyncIterator[Event]:
-    if not run.compactor.due():
-        return
     event = await run.compactor.compact()
     if event is not None:
         yield run.session.record(event)
@@ -127,8 +126,13 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIter
         yield run.finish()
 
 
-async def _in_time(run: Run, request: Request) -> AsyncIterator[Delta]:
-    """The deltas of one call; `TimeoutError` when the run's time is used up, never while the caller holds one."""
+def _in_time(run: Run, request: Request) -> AsyncIterator[Delta]:
+    """The deltas of one call; `TimeoutError` when the run's time is used up."""
+    return run.model.stream(request) if run.budget.deadline is None else _until_deadline(run, request)
+
+
+async def _until_deadline(run: Run, request: Request) -> AsyncIterator[Delta]:
+    """Counts the time in which the model is waited for, never that in which the caller holds a delta."""
     async with aclosing(run.model.stream(request)) as deltas:  # type: ignore[type-var]
         while True:
             try:

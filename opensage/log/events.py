@@ -231,6 +231,7 @@ class Progress(Event):
 
 
 _MISSING = object()
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _FIELDS: dict[type, list[tuple[str, Any]]] = {}
 
 
@@ -256,7 +257,7 @@ def encode(event: Event) -> bytes:
     """
     data = event.to_dict()
     try:
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        return (_to_json(data) + "\n").encode()
     except UnicodeEncodeError:  # a lone surrogate from a tool or a model: escape instead
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:

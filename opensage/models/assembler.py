@@ -30,6 +30,7 @@ _FINISH = {
 }
 _REASONS = {word: reason for reason, words in _FINISH.items() for word in words}
 _JOINED_TEXT = "reasoning_content"
+_from_json = json.JSONDecoder(strict=False).decode
 
 
 def normalise_finish(reason: str | None) -> str:
@@ -45,7 +46,7 @@ def is_object(text: str) -> bool:
 def parse_json(text: str) -> Any:
     """Parse JSON, tolerant of control characters inside strings; None when it is not JSON."""
     try:
-        return json.loads(text, strict=False)
+        return _from_json(text)
     except (ValueError, RecursionError):
         return None
 

@@ -15,7 +15,46 @@ GRACE = 10.0
 
 _MAX_IDLE = 8
 
-_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
+
+class _Job:
+    """A function on its way through a thread.
+
+    Attributes:
+        future: what the caller waits for.
+        over: the thread is done, and the loop knows.
+        ended: for a caller that was cancelled and still waits for the thread.
+    """
+
+    __slots__ = ("_context", "_function", "ended", "future", "loop", "over")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._context = contextvars.copy_context()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.ended: asyncio.Future[None] | None = None
+        self.over = False
+
+    def run(self) -> tuple[Any, BaseException | None]:
+        """In the thread: the value, or what was raised."""
+        try:
+            return self._context.run(self._function), None
+        except BaseException as error:  # noqa: BLE001 - carried to the awaiting task, which decides
+            return None, error
+
+    def deliver(self, value: Any, error: BaseException | None) -> None:
+        """On the loop: hand the outcome to whoever still waits."""
+        self.over = True
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result(None)
+        if self.future.done():
+            return
+        if isinstance(error, StopIteration):  # a future cannot carry it: the caller would wait for ever
+            error = RuntimeError(f"StopIteration was raised: {error.value!r}")
+        if error is None:
+            self.future.set_result(value)
+        else:
+            self.future.set_exception(error)
 
 
 class _Worker:
@@ -27,16 +66,11 @@ class _Worker:
 
     def _run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            loop, future, context, function = job
-            outcome: tuple[Callable[..., None], asyncio.Future[Any], Any]
-            try:
-                outcome = (_set_result, future, context.run(function))
-            except BaseException as error:  # noqa: BLE001 - carried to the awaiting task, which decides
-                outcome = (_set_error, future, error)
+            outcome = job.run()
             _idle(self)
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
-                loop.call_soon_threadsafe(*outcome)
-            del job, loop, future, context, function, outcome
+                job.loop.call_soon_threadsafe(job.deliver, *outcome)
+            del job, outcome
 
 
 _free: list[_Worker] = []
@@ -55,34 +89,19 @@ async def in_thread(function: Callable[[], Any]) -> Any:
     A cancelled call waits up to `GRACE` seconds for its thread before it gives up, so that a run seldom ends while one
     of its tools still acts; a second cancellation ends the wait at once.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    job = _Job(function)
     try:
         worker = _free.pop()
     except IndexError:
         worker = _Worker()
-    worker.jobs.put((loop, future, contextvars.copy_context(), function))
+    # Handed over when the loop has nothing else ready: a thread that wakes earlier only fights it for the interpreter.
+    job.loop.call_soon(worker.jobs.put, job)
     try:
-        return await asyncio.shield(future)
+        return await job.future
     except asyncio.CancelledError:
-        future.add_done_callback(_seen)
-        await asyncio.wait([future], timeout=GRACE)
+        if not job.over:
+            job.ended = job.loop.create_future()
+            await asyncio.wait([job.ended], timeout=GRACE)
+        elif not job.future.cancelled():
+            job.future.exception()  # looked at, so that the loop does not report an error nobody fetched
         raise
-
-
-def _set_result(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _set_error(future: asyncio.Future[Any], error: BaseException) -> None:
-    if isinstance(error, StopIteration):  # a future cannot carry it: the caller would wait for ever
-        error = RuntimeError(f"StopIteration was raised: {error.value!r}")
-    if not future.done():
-        future.set_exception(error)
-
-
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Look at the outcome, so that the loop does not report an error nobody fetched."""
-    if not future.cancelled():
-        future.exception()
