@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack
 
 from opensage.approval import Approver, Policy, Rule
 from opensage.budget import Budget, Budgeted
+from opensage.coach import Coach
 from opensage.compaction import Compactor
 from opensage.errors import ConfigError, OpenSageError
 from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
@@ -228,6 +229,7 @@ class Engine:
             policy=self._policy(),
             approve=self.approve,
             ask=self.ask,
+            coach=Coach() if getattr(self.model, "needs_coach", False) else None,
             state=self.state,
         )
 

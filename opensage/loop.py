@@ -44,14 +44,15 @@ async def loop(run: Run) -> AsyncIterator[Event]:
         last = run.budget.is_last_turn()
         if last:
             yield run.session.record(Note(text=LAST_TURN, reason="last turn"))
-        async for event in _ask(run, tools=not last):
+        tools = not (last or (run.coach is not None and run.coach.thinking))
+        async for event in _ask(run, tools=tools):
             yield event
             if isinstance(event, RunFinished):
                 return
         if run.reply is None:
             continue  # the window overflowed and room was made
         empty = 0 if run.reply.calls or run.reply.text.strip() else empty + 1
-        async for event in _take(run, run.reply, empty, tools=not last):
+        async for event in _take(run, run.reply, empty, tools=tools):
             yield event
             if isinstance(event, RunFinished):
                 return
@@ -78,7 +79,7 @@ async def _ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
     shown: list[str] = []
     request = Request(
         messages=run.session.conversation.view(),
-        tools=run.toolbox.schemas() if tools else (),
+        tools=run.toolbox.schemas(),  # even when off: a history with calls needs them, and the prompt stays the same
         tool_choice="auto" if tools else "none",
         max_tokens=run.max_tokens,
         agent=run.spec.name,
@@ -122,6 +123,8 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIter
         yield run.session.record(Note(text=EMPTY, reason="empty reply"))
     elif reply.finish_reason == "length":
         yield run.finish("limit", "length: the reply was cut at the model's output limit")
+    elif run.coach is not None and not run.budget.exhausted() and (advice := run.coach.advice()):
+        yield run.session.record(Note(text=advice, reason="coach"))
     else:
         yield run.finish()
 
@@ -180,6 +183,10 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event
             if isinstance(event, ToolResult):
                 results[event.id] = event
             yield event
+    if run.coach is not None:
+        for call in reply.calls:
+            if call.id in results:
+                run.coach.see(call, results[call.id])
     if run.lost is not None:
         raise SandboxLost(str(run.lost)) from run.lost
     finished = [c for c in reply.calls if c.name == "finish" and c.id in results and results[c.id].ok]

@@ -10,6 +10,7 @@ from typing import Any
 
 from opensage.approval import Approver, Policy, Rule
 from opensage.budget import Budget
+from opensage.coach import Coach
 from opensage.compaction import Compactor
 from opensage.errors import SandboxLost
 from opensage.guard import LoopGuard
@@ -51,6 +52,7 @@ class Run:
     state: dict[str, Any] = field(default_factory=dict)
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     guard: LoopGuard = field(default_factory=LoopGuard)
+    coach: Coach | None = None
     compactor: Compactor = field(init=False)
     reply: Reply | None = None
     tools_on: bool = True

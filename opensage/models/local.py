@@ -33,6 +33,7 @@ class LocalModel:
         ModelNotFound: no such name, or no such file.
     """
 
+    needs_coach = True  # it answers too early: see opensage/coach.py
     idle_s: float | None = None  # a long prompt is read for minutes before the first token
 
     def __init__(self, name: str, *, context_window: int | None = None) -> None:
