@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -129,6 +130,7 @@ class TypedLines:
             completer=WordCompleter(list(commands), sentence=True),
             bottom_toolbar=lambda: clean(f" {status()}"),
             key_bindings=_bindings(),
+            reserve_space_for_menu=max(0, min(6, shutil.get_terminal_size().lines - 4)),
         )
 
     async def __call__(self) -> str:
@@ -141,7 +143,9 @@ def _prompt_session(**options: Any) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output
 
-    return PromptSession(output=create_output(always_prefer_tty=True), **options)
+    # Given an output, it would treat a dumb terminal like any other.
+    output = None if sys.stdout.isatty() else create_output(always_prefer_tty=True)
+    return PromptSession(output=output, **options)
 
 
 def _history(path: Path) -> History:
