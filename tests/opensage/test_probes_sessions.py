@@ -23,7 +23,7 @@ from opensage import Limits, tool
 from opensage.errors import SessionBusy, SessionError
 from opensage.log import journal as journal_module
 from opensage.log.conversation import Conversation
-from opensage.log.events import ModelReply, ToolResult, UserMessage, decode, encode
+from opensage.log.events import ModelReply, Recovered, ToolResult, UserMessage, decode, encode
 from opensage.log.journal import Journal, parse
 from opensage.log.session import Session
 from opensage.log.store import SessionStore
@@ -171,29 +171,33 @@ def test_disk_full_is_one_clear_error_and_nothing_half_written(tmp_path: Path, m
 
 
 CRASH = """
-    import os, signal, sys, opensage
+    import json, os, random, signal, sys, time
+    import opensage
     from opensage.log import journal
-    from opensage.models import ScriptedModel
+    from opensage.models.script import ScriptedFunction
     from opensage.sandbox import ScriptedSandbox
 
-    at, half = int(os.environ["KILL_AT"]), os.environ["KILL_HALF"] == "1"
     count = 0
 
     class Killing(journal.LogFile):
-        def write(self, data):
+        at, half = -1, False
+
+        def step(self):
             global count
             count += 1
-            if count == at:
-                if half:
+            return count == self.at
+
+        def write(self, data):
+            if self.step():
+                if self.half:
                     os.write(self.fd, data[: len(data) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
-            return os.write(self.fd, data)
+            return super().write(data)
 
         def sync(self):
-            global count
-            count += 1
-            if count == at:
+            if self.step():
                 os.kill(os.getpid(), signal.SIGKILL)
+            super().sync()
 
     journal.LogFile = Killing
 
@@ -204,44 +208,72 @@ CRASH = """
             file.write(f"{n}\\n")
         return f"did {n}"
 
-    done = sum(1 for line in open("turns")) if os.path.exists("turns") else 0
-
     def reply(request):
         done = sum(m["role"] == "tool" for m in request.messages)
         if done >= 30:
             return {"text": "all done"}
         return {"tool_calls": [{"id": f"c{done}", "name": "effect", "arguments": {"n": done}}]}
 
-    from opensage.models.script import ScriptedFunction
-    model = ScriptedFunction(reply)
-    session = sys.argv[1] if len(sys.argv) > 1 else None
-    print(opensage.run(None if session else "thirty", model=model, workdir=".", tools=[effect], session=session,
-                       sandbox=ScriptedSandbox()).text)
+    def thirty():
+        opensage.run("thirty", model=ScriptedFunction(reply), workdir=".", tools=[effect], sandbox=ScriptedSandbox())
+
+    def child(folder, at, half):
+        os.makedirs(folder)
+        os.chdir(folder)
+        Killing.at, Killing.half = at, half
+        thirty()
+        os._exit(0)
+
+    random.seed(3)
+    for job in json.loads(sys.argv[1]):
+        pid = os.fork()
+        if pid == 0:
+            child(job["folder"], job["at"], job["half"])
+        if job["at"] < 0:
+            while not os.path.exists(job["folder"] + "/effects"):
+                time.sleep(0.001)
+            time.sleep(random.random() * 0.05)
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 """
 
 
-def crash(folder: Path, at: int, half: bool) -> None:
-    """Kill a run at one write or sync of its log, resume it, and look at what it left."""
-    folder.mkdir()
-    child = run_child(CRASH, folder, KILL_AT=str(at), KILL_HALF=str(int(half)))
-    if child.returncode == 0:
-        return
-    assert child.returncode == -signal.SIGKILL, child.stderr
+def crash(tmp_path: Path, jobs: list[tuple[int, bool]]) -> list[int]:
+    """Kill runs of thirty calls, resume each and look at what it left; the number of results each had at its death."""
+    named = [{"folder": str(tmp_path / f"r{n}"), "at": at, "half": half} for n, (at, half) in enumerate(jobs)]
+    (tmp_path / "child.py").write_text(textwrap.dedent(CRASH))
+    done = subprocess.run(
+        [sys.executable, "child.py", json.dumps(named)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return [resumed(Path(str(job["folder"]))) for job in named]
+
+
+def resumed(folder: Path) -> int:
     logs = list((folder / ".opensage" / "sessions").glob("*.jsonl"))
-    if not logs or b"user.message" not in logs[0].read_bytes().rpartition(b"\n")[0]:
-        return  # killed before the task was written: there is nothing to go on with
-    model = ScriptedFunction(_thirty)
-    result, _ = go(model, folder, task=None, session=logs[0].stem, tools=[_effect(folder)])
+    before = logs[0].read_bytes() if logs else b""
+    if b"user.message" not in before.rpartition(b"\n")[0]:
+        return -1  # killed before the task was written: there is nothing to go on with
+    at_death = sum(isinstance(e, ToolResult) for e in parse(before).events)
+    result, _ = go(ScriptedFunction(_thirty), folder, task=None, session=logs[0].stem, tools=[_effect(folder)])
     assert (result.status, result.text) == ("done", "all done")
     events = parse(logs[0].read_bytes()).events
     answers = [e for e in events if isinstance(e, ToolResult)]
     assert len(answers) == len({e.id for e in answers}) == 30
     interrupted = [e for e in answers if e.synthetic]
     assert len(interrupted) <= 1
+    assert len(interrupted) == sum("interrupted:" in e.detail for e in events if isinstance(e, Recovered))
     marks = (folder / "effects").read_text().split()
     done = {e.text.removeprefix("did ") for e in answers if not e.synthetic}
-    assert len(marks) == len(set(marks))
+    assert len(marks) == len(set(marks)), "a tool ran twice"
     assert done <= set(marks)
+    assert len(marks) >= 30 - len(interrupted)
+    return at_death
 
 
 def _thirty(request: object) -> dict[str, object]:
@@ -262,9 +294,14 @@ def _effect(folder: Path) -> opensage.Tool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
-def test_crash_at_writes_of_the_log(tmp_path: Path, half: bool) -> None:
-    for at in (*range(1, 16), *range(16, 110, 9)):
-        crash(tmp_path / str(at), at, half)
+def test_crash_at_every_write_and_sync_of_the_log(tmp_path: Path, half: bool) -> None:
+    at_death = crash(tmp_path, [(at, half) for at in range(1, 130)])
+    assert set(range(30)) <= set(at_death)  # between every two results
+
+
+@pytest.mark.slow
+def test_crash_by_fifty_random_kills(tmp_path: Path) -> None:
+    assert len(set(crash(tmp_path, [(-1, False)] * 50))) > 5
 
 
 def test_probe_d4_f7_compaction_keeps_pairs_task_and_plan(tmp_path: Path) -> None:
