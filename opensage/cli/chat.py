@@ -70,8 +70,14 @@ class Chat:
             try:
                 return await self._answer(text)
             finally:
-                if not self._interrupts.leaving:
-                    await self._history.end()
+                await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        """Remember what the turn did; Ctrl-C has nothing left to interrupt then, unless it ends the chat."""
+        saving = asyncio.ensure_future(self._history.end())
+        while not saving.done() and not self._interrupts.leaving:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(saving)
 
     async def _answer(self, text: str) -> int:
         status = "failed"
@@ -107,14 +113,15 @@ async def _converse(engine: Engine, screen: Screen, *, terminal: bool) -> int:
     history = History(Checkpoints(engine.workdir), screen.say)
     with Interrupts() as interrupts:
         try:
-            return await Chat(engine, screen, interrupts, history).run(_reader(engine, screen, terminal=terminal))
+            try:
+                return await Chat(engine, screen, interrupts, history).run(_reader(engine, screen, terminal=terminal))
+            finally:
+                history.close()
+                await engine.close()
         except asyncio.CancelledError:
             if not interrupts.leaving:
                 raise
             return 130
-        finally:
-            history.close()
-            await engine.close()
 
 
 def _reader(engine: Engine, screen: Screen, *, terminal: bool) -> Reader:

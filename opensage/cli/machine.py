@@ -7,10 +7,15 @@ import json
 import os
 import shutil
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:  # imported late, to keep --help fast
+    from opensage.sandbox import SandboxRecord
 
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What isolates here.")
 models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Local models: list, pull, rm.")
@@ -41,8 +46,7 @@ def ls_command() -> None:
     """The sandboxes that exist, with the process that owns each."""
     from opensage.sandbox import list_sandboxes
 
-    for record in list_sandboxes():
-        typer.echo(str(record))
+    _print_sandboxes(list_sandboxes(), "no sandboxes")
 
 
 @sandbox.command("prune")
@@ -50,7 +54,29 @@ def prune_command() -> None:
     """Remove what dead owners left."""
     from opensage.sandbox import prune_sandboxes
 
-    typer.echo(f"removed {prune_sandboxes()}")
+    removed = prune_sandboxes()
+    if removed:
+        typer.echo("removed:")
+    _print_sandboxes(removed, "nothing to remove: every sandbox has a living owner")
+
+
+def _print_sandboxes(records: Sequence[SandboxRecord], none: str) -> None:
+    if not records:
+        typer.echo(none)
+        return
+    rows = [("sandbox", "kind", "owner", "started", "workspace")]
+    for record in records:
+        owner = f"{record.owner} {'alive' if record.alive else 'dead'}"
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.started))
+        rows.append((record.name, record.kind, owner, started, record.workdir))
+    _print_columns(rows)
+
+
+def _print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns; the last one is as long as it is, so that a path can be copied."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 @models.command("list")
@@ -58,9 +84,11 @@ def list_command() -> None:
     """Local models, and which are here."""
     from opensage.models import list_models
 
+    rows = [("model", "size", "licence", "here")]
     for entry in list_models():
         size = f"{entry.spec.bytes / 1e6:.0f} MB"
-        typer.echo(f"{entry.name:32} {size:>8}  {entry.spec.licence:12} {'here' if entry.installed else 'not pulled'}")
+        rows.append((entry.name, size, entry.spec.licence, "yes" if entry.installed else "not pulled"))
+    _print_columns(rows)
 
 
 @models.command("pull")
@@ -109,7 +137,9 @@ def doctor() -> None:
         ),
     ]
     for name, there, mend in rows:
-        typer.echo(f"{'ok     ' if there else 'missing'} {name}" + ("" if there else f"  ->  {mend}"))
+        typer.echo(f"{'ok     ' if there else 'missing'}  {name}")
+        if not there:
+            typer.echo(f"         mend it: {mend}")
     raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[5][1] else 1)
 
 

@@ -11,6 +11,8 @@ import contextlib
 import os
 import shutil
 import stat
+import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ _SECONDS = 30.0
 _MOST_BYTES = 500_000_000
 _MOST_FILES = 100_000
 _LINK = "120000"
+_one_at_a_time = threading.Lock()
 _MEND = "list what is data or built in .gitignore"
 
 
@@ -234,8 +237,6 @@ class Checkpoints:
                     shutil.rmtree(folder, ignore_errors=True)
 
     async def _git(self, *words: str, stdin: bytes = b"") -> bytes:
-        with contextlib.suppress(FileNotFoundError):  # of a git that was interrupted
-            (self._folder / "index.lock").unlink()
         settings = ("core.looseCompression=0", "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.quotePath=off")
         flags = [part for setting in settings for part in ("-c", setting)]
         more = {"GIT_DIR": str(self._folder), "GIT_WORK_TREE": str(self._root)}
@@ -259,27 +260,27 @@ class Checkpoints:
 
 
 async def _run(command: list[str], cwd: Path, more: dict[str, str] | None = None, stdin: bytes = b"") -> bytes:
-    """Run git outside the sandbox, away from any setting that could start a program."""
+    """Run git outside the sandbox, away from any setting that could start a program.
+
+    In a thread, so that a cancelled caller leaves no half command behind; one at a time.
+    """
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     if more:
         env |= {**more, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-    )
+
+    def work() -> subprocess.CompletedProcess[bytes]:
+        with _one_at_a_time:
+            return subprocess.run(
+                command, cwd=cwd, env=env, input=stdin, capture_output=True, timeout=_SECONDS, start_new_session=True
+            )
+
     try:
-        async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate(stdin)
-    except TimeoutError:
+        done = await asyncio.to_thread(work)
+    except subprocess.TimeoutExpired:
         raise UndoError(f"git took more than {_SECONDS:.0f} s in this folder") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise UndoError(f"git failed: {' '.join(err.decode(errors='replace').split())[:300]}")
-    return out
+    if done.returncode != 0:
+        raise UndoError(f"git failed: {' '.join(done.stderr.decode(errors='replace').split())[:300]}")
+    return done.stdout
 
 
 async def _fails(command: list[str], cwd: Path) -> bool:
