@@ -26,6 +26,8 @@ class Budget:
         self, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic, spent: Usage | None = None
     ) -> None:
         self.limits = limits or Limits()
+        caps = ((name, getattr(self.limits, name), used, unit) for name, used, unit in _COUNTED)
+        self._caps = [(name, cap, used, unit) for name, cap, used, unit in caps if cap is not None]
         self._clock = clock
         self._lock = threading.Lock()
         self._started = clock()
@@ -85,19 +87,26 @@ class Budget:
         """Seconds left, never below zero, or None without a limit."""
         return None if self.deadline is None else max(0.0, self.deadline - self._clock())
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._started
+
     def _exhausted(self) -> str:
-        limits = self.limits
-        checks = (
-            ("max_turns", self.turns, limits.max_turns, "model calls"),
-            ("max_cost", round(self.known_cost, 6), limits.max_cost, "US dollars"),
-            ("max_tokens", self.usage.tokens, limits.max_tokens, "tokens"),
-            ("max_tool_calls", self.tool_calls, limits.max_tool_calls, "tool calls"),
-            ("max_seconds", round(self._clock() - self._started, 1), limits.max_seconds, "seconds"),
-        )
-        for name, used, cap, unit in checks:
-            if cap is not None and used >= cap:
+        for name, cap, used_so_far, unit in self._caps:
+            used = used_so_far(self)
+            if used >= cap:
                 return f"{name}: {used:g} of {cap:g} {unit} used"
         return ""
+
+
+_COUNTED: tuple[tuple[str, Callable[[Budget], float], str], ...] = (
+    ("max_turns", lambda budget: budget.turns, "model calls"),
+    ("max_cost", lambda budget: round(budget.known_cost, 6), "US dollars"),
+    ("max_tokens", lambda budget: budget.usage.tokens, "tokens"),
+    ("max_tool_calls", lambda budget: budget.tool_calls, "tool calls"),
+    ("max_seconds", lambda budget: round(budget.seconds, 1), "seconds"),
+)
 
 
 class Budgeted(Wrapper):

@@ -55,7 +55,8 @@ class Compactor:
 
     def due(self) -> bool:
         """Whether the next request would come too close to the window."""
-        return self.room is not None and self._conversation.size > START_AT * self.room
+        room = self.room
+        return room is not None and self._conversation.size > START_AT * room
 
     async def compact(self, *, force: bool = False) -> Compacted | None:
         """The event that makes room, or None when nothing can be gained."""

@@ -13,48 +13,67 @@ from typing import Any
 GRACE = 10.0
 """Seconds for which a cancelled call waits for its thread: what runs in a thread cannot be stopped, only awaited."""
 
+BRIEF = 0.0005
+"""Seconds for which the event loop itself waits: most functions end sooner, and a switch of tasks costs that much."""
+
 _MAX_IDLE = 8
 
 
 class _Job:
-    """A function on its way through a thread.
+    """A function on its way through a thread."""
 
-    Attributes:
-        future: what the caller waits for.
-        over: the thread is done, and the loop knows.
-        ended: for a caller that was cancelled and still waits for the thread.
-    """
-
-    __slots__ = ("_context", "_function", "ended", "future", "loop", "over")
+    __slots__ = ("_context", "_done", "_error", "_function", "_loop", "_over", "_value")
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self._context = contextvars.copy_context()
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.ended: asyncio.Future[None] | None = None
-        self.over = False
+        self._loop = asyncio.get_running_loop()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._done = threading.Lock()  # held until the function has ended
+        self._done.acquire()
+        self._over: asyncio.Event | None = None  # made by a caller that has to wait for longer
 
-    def run(self) -> tuple[Any, BaseException | None]:
-        """In the thread: the value, or what was raised."""
+    def run(self) -> None:
+        """In the thread: run, and keep what came of it."""
         try:
-            return self._context.run(self._function), None
+            self._value = self._context.run(self._function)
         except BaseException as error:  # noqa: BLE001 - carried to the awaiting task, which decides
-            return None, error
+            self._error = error
 
-    def deliver(self, value: Any, error: BaseException | None) -> None:
-        """On the loop: hand the outcome to whoever still waits."""
-        self.over = True
-        if self.ended is not None and not self.ended.done():
-            self.ended.set_result(None)
-        if self.future.done():
+    def tell(self) -> None:
+        """In the thread: let the caller go on."""
+        self._done.release()
+        if self._over is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                self._loop.call_soon_threadsafe(self._over.set)
+
+    async def wait(self) -> None:
+        """Wait for the thread; when cancelled, for up to `GRACE` seconds more."""
+        if self._done.acquire(timeout=BRIEF):
             return
-        if isinstance(error, StopIteration):  # a future cannot carry it: the caller would wait for ever
-            error = RuntimeError(f"StopIteration was raised: {error.value!r}")
+        self._over = asyncio.Event()
+        if self._done.acquire(blocking=False):  # it ended just now, and may not have seen the event
+            return
+        try:
+            await self._over.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._over.wait()
+            raise
+
+    def outcome(self) -> Any:
+        """What the function returned. Raises what it raised."""
+        error, self._error = self._error, None
         if error is None:
-            self.future.set_result(value)
-        else:
-            self.future.set_exception(error)
+            return self._value
+        if isinstance(error, StopIteration):  # a coroutine cannot raise it
+            error = RuntimeError(f"StopIteration was raised: {error.value!r}")
+        try:
+            raise error
+        finally:
+            del error  # a traceback that holds itself would outlive the call
 
 
 class _Worker:
@@ -66,11 +85,10 @@ class _Worker:
 
     def _run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            outcome = job.run()
+            job.run()
             _idle(self)
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
-                job.loop.call_soon_threadsafe(job.deliver, *outcome)
-            del job, outcome
+            job.tell()
+            del job
 
 
 _free: list[_Worker] = []
@@ -94,14 +112,6 @@ async def in_thread(function: Callable[[], Any]) -> Any:
         worker = _free.pop()
     except IndexError:
         worker = _Worker()
-    # Handed over when the loop has nothing else ready: a thread that wakes earlier only fights it for the interpreter.
-    job.loop.call_soon(worker.jobs.put, job)
-    try:
-        return await job.future
-    except asyncio.CancelledError:
-        if not job.over:
-            job.ended = job.loop.create_future()
-            await asyncio.wait([job.ended], timeout=GRACE)
-        elif not job.future.cancelled():
-            job.future.exception()  # looked at, so that the loop does not report an error nobody fetched
-        raise
+    worker.jobs.put(job)
+    await job.wait()
+    return job.outcome()

@@ -347,6 +347,13 @@ def test_a_hundred_hanging_functions_do_not_hold_up_one_more():
     assert asyncio.run(main()) < 1
 
 
+def test_functions_that_end_just_when_the_brief_wait_does_lose_nothing():
+    async def main() -> list[int]:
+        return [await in_thread(lambda n=n: (time.sleep(n % 8 * 0.0001), n)[1]) for n in range(400)]
+
+    assert asyncio.run(main()) == list(range(400))
+
+
 def test_probe_b3_a_cancelled_function_is_waited_for(tmp_path):
     mark = tmp_path / "mark"
 
