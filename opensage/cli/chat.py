@@ -65,8 +65,9 @@ class Chat:
         return 0
 
     async def _turn(self, text: str) -> int:
-        with self._screen.working():
+        with self._screen.working("keeping a copy for /undo"):
             await self._history.begin()
+            self._screen.doing("thinking")
             try:
                 return await self._answer(text)
             finally:

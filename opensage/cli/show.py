@@ -57,6 +57,10 @@ class Screen:
         finally:
             self._stop()
 
+    def doing(self, what: str) -> None:
+        """Say in the status line what is going on."""
+        self._doing = what
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Leave the terminal to a question; events wait until it is answered."""
