@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from opensage.errors import ModelError
 from opensage.models.failures import one_line
@@ -127,8 +130,9 @@ def _from_hub(spec: LocalModelSpec, progress: Progress) -> Path:
     if spec.hub is None or importlib.util.find_spec("huggingface_hub") is None:
         raise _SourceFailed("huggingface_hub is not installed")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
 
+    _must_resolve(constants.ENDPOINT)
     progress(0, spec.bytes)
     try:
         got = hf_hub_download(spec.hub.repo, spec.hub.file, local_dir=_stage(spec) / "hub", etag_timeout=5)
@@ -144,6 +148,17 @@ def _from_hub(spec: LocalModelSpec, progress: Progress) -> Path:
         raise _SourceFailed(f"the file has the wrong SHA-256 ({digest[:12]}..., not {spec.sha256[:12]}...)")
     progress(spec.bytes, spec.bytes)
     return path
+
+
+def _must_resolve(address: str) -> None:
+    """Ask once whether the hub can be found at all: its client would try for half a minute, and say so each time."""
+    if getproxies():  # then names are looked up by the proxy
+        return
+    host = urlsplit(address).hostname or address
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        raise _SourceFailed(f"the hub cannot be reached ({error})") from error
 
 
 # --- wheels

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -207,3 +208,15 @@ def test_importing_models_is_quick_and_pulls_in_nothing_heavy() -> None:
     seconds, heavy = done.stdout.split(maxsplit=1)
     assert heavy.strip() == "[]"
     assert float(seconds) < 0.5
+
+
+def test_a_hub_that_cannot_be_found_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opensage.models.download import _must_resolve, _SourceFailed
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    began = time.monotonic()
+    with pytest.raises(_SourceFailed, match="cannot be reached"):
+        _must_resolve("https://hub.invalid")
+    assert time.monotonic() - began < 10
