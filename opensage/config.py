@@ -34,6 +34,8 @@ class Settings(BaseModel):
 
     model: str | None = None
     """A model string; see docs/models.md."""
+    fallback: tuple[str, ...] = ()
+    """Model strings tried in order when the model fails for good."""
     sandbox: Literal["auto", "bubblewrap", "local"] = "auto"
     """Where commands run."""
     max_turns: Count | None = 100
@@ -104,6 +106,8 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         *folders, last = key.strip().split(".")
         for folder in folders:
             place = place.setdefault(folder, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"-c {pair!r}: {folder} was given a value already")
         place[last] = _value(text)
     return found
 

@@ -11,7 +11,8 @@ from typing import Any
 from opensage.approval import Approver, Policy
 from opensage.config import Settings, load_settings
 from opensage.engine import Engine, checked_folder
-from opensage.models import default_model
+from opensage.models import Fallback, default_model, open_model
+from opensage.protocols import Model
 from opensage.trust import check_settings
 
 
@@ -20,10 +21,11 @@ def open_engine(
 ) -> Engine:
     """An engine as the settings say, with the local model fetched first if it is needed."""
     model = default_model(os.environ, settings.model)
-    fetch_if_local(model)
+    for name in (model, *settings.fallback):
+        fetch_if_local(name)
     rules = settings.permissions
     return Engine(
-        model=model,
+        model=_with_fallback(model, settings.fallback),
         sandbox=settings.sandbox,
         workdir=workdir,
         limits=settings.limits(),
@@ -32,6 +34,10 @@ def open_engine(
         session=session,
         ask=ask,
     )
+
+
+def _with_fallback(model: str, others: Sequence[str]) -> str | Model:
+    return Fallback([open_model(name) for name in (model, *others)]) if others else model
 
 
 def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str]) -> Settings:

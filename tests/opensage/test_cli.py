@@ -159,3 +159,12 @@ def test_an_agent_cannot_write_the_settings_of_its_next_run(tmp_path: Path) -> N
     assert opensage("run", "x", "-m", script(tmp_path, {"text": "ok"}), cwd=tmp_path).returncode == 0
     (tmp_path / "opensage.toml").write_text("max_turns = 5\n")  # now it is the person who writes it
     assert opensage("run", "x", "-m", model, cwd=tmp_path).returncode == 0
+
+
+def test_a_fallback_model_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('[{"error": {"status": 400, "message": "broken"}}]')
+    (tmp_path / "opensage.toml").write_text("model = 'script:bad.json'\nfallback = ['script:s.json']\n")
+    script(tmp_path, {"text": "from the other"})
+    done = opensage("run", "x", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "from the other" in done.stdout
