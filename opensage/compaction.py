@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import aclosing
 
 from opensage.errors import OpenSageError
-from opensage.log.conversation import Conversation, message_size
+from opensage.log.conversation import message_size
 from opensage.log.events import Compacted
+from opensage.log.session import Session
 from opensage.messages import Message, Request
 from opensage.protocols import Model
+from opensage.side import ask_beside
 
 START_AT = 0.75
 """Share of the window at which compaction starts."""
@@ -36,8 +37,9 @@ Entry = tuple[int, Message]
 class Compactor:
     """Decides when to compact a conversation and how."""
 
-    def __init__(self, conversation: Conversation, model: Model, *, seconds: float = SUMMARY_SECONDS) -> None:
-        self._conversation = conversation
+    def __init__(self, session: Session, model: Model, *, seconds: float = SUMMARY_SECONDS) -> None:
+        self._session = session
+        self._conversation = session.conversation
         self._model = model
         self._seconds = seconds
         self._chars_per_token = _CHARS_PER_TOKEN
@@ -98,12 +100,8 @@ class Compactor:
         transcript = "\n".join(_line(message, 1500) for message in messages)[-room // 2 :]
         ask: list[Message] = [{"role": "system", "content": _ASK}, {"role": "user", "content": transcript}]
         request = Request(messages=ask, tool_choice="none", max_tokens=600, agent="compactor")
-        pieces: list[str] = []
-        async with aclosing(self._model.stream(request)) as deltas:  # type: ignore[type-var]
-            async for delta in deltas:
-                pieces = [] if delta.reset else pieces
-                pieces.append(delta.text)
-        return "".join(pieces).strip()[: room // 8]
+        told = await ask_beside(self._session, self._model, request)
+        return told[: room // 8]
 
 
 def _old_outputs(entries: list[Entry], tail: int) -> set[int]:

@@ -280,7 +280,7 @@ class Engine:
 
     async def compact(self) -> Compacted | None:
         """Make room in the history now; None when nothing can be left out."""
-        event = await Compactor(self.session.conversation, self.model).compact(force=True)
+        event = await Compactor(self.session, self.model).compact(force=True)
         return None if event is None else self.session.record(event)
 
     def _price_unknown(self) -> list[Event]:

@@ -43,15 +43,14 @@ async def loop(run: Run) -> AsyncIterator[Event]:
         last = run.budget.is_last_turn()
         if last:
             yield run.session.record(Note(text=LAST_TURN, reason="last turn"))
-        tools = not (last or (run.coach is not None and run.coach.thinking))
-        async for event in ask(run, tools=tools):
+        async for event in ask(run, tools=not last):
             yield event
             if isinstance(event, RunFinished):
                 return
         if run.reply is None:
             continue  # the window overflowed and room was made
         empty = 0 if run.reply.calls or run.reply.text.strip() else empty + 1
-        async for event in _take(run, run.reply, empty, tools=tools):
+        async for event in _take(run, run.reply, empty, tools=not last):
             yield event
             if isinstance(event, RunFinished):
                 return
@@ -68,7 +67,7 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIter
         yield run.session.record(Note(text=EMPTY, reason="empty reply"))
     elif reply.finish_reason == "length":
         yield run.finish("limit", "length: the reply was cut at the model's output limit")
-    elif run.coach is not None and not run.budget.exhausted() and (advice := run.coach.advice()):
+    elif tools and run.coach is not None and (advice := await run.coach.advice(run)):
         yield run.session.record(Note(text=advice, reason="coach"))
     else:
         yield run.finish()
@@ -76,7 +75,7 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIter
 
 async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event]:
     dispatcher = Dispatcher(run, reply.calls, cut=reply.finish_reason == "length")
-    events = dispatcher.events() if tools else dispatcher.refuse("[not run: tools are off for this turn]")
+    events = dispatcher.events() if tools else dispatcher.refuse("[not run: this was the last turn]")
     results: dict[str, ToolResult] = {}
     async with aclosing(events):  # type: ignore[type-var]
         async for event in events:
@@ -84,7 +83,6 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event
                 results[event.id] = event
             yield event
     if run.coach is not None:
-        run.coach.thinking = False
         for call in reply.calls:
             if call.id in results:
                 run.coach.see(call, results[call.id])

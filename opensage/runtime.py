@@ -61,7 +61,7 @@ class Run:
     losses: int = 0
 
     def __post_init__(self) -> None:
-        self.compactor = Compactor(self.session.conversation, self.model)
+        self.compactor = Compactor(self.session, self.model)
 
     async def context(self, call: ToolCall) -> ToolContext:
         """What the tool of this call may touch."""

@@ -107,6 +107,20 @@ class ModelReply(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class SideReply(Event):
+    """An answer beside the conversation (a summary, a diagnosis): it costs, but is no part of the history."""
+
+    type: ClassVar[str] = "model.side"
+    purpose: str = ""
+    model: str = ""
+    text: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
 class ModelFailed(Event):
     """A model call that failed for good; `text` is what had been streamed, kept for people and never replayed."""
 

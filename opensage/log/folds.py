@@ -13,6 +13,7 @@ from opensage.log.events import (
     RunFinished,
     RunStarted,
     SessionStarted,
+    SideReply,
     ToolResult,
     UserMessage,
 )
@@ -63,7 +64,7 @@ class Summary:
                 self.task = self.task or event.text
             case RunStarted():
                 self._start(event)
-            case ModelReply():
+            case ModelReply() | SideReply():
                 self._reply(event)
             case ToolResult():
                 self.tool_calls += 1
@@ -83,7 +84,7 @@ class Summary:
             self.run_usage, self.run_turns, self.run_tool_calls = Usage(), 0, 0
         self.status, self.model, self.agent, self.reason = "running", event.model, event.agent, ""
 
-    def _reply(self, event: ModelReply) -> None:
+    def _reply(self, event: ModelReply | SideReply) -> None:
         self.turns += 1
         self.run_turns += 1
         spent = Usage(event.input_tokens, event.output_tokens, event.cached_tokens, event.cost)

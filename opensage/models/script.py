@@ -60,7 +60,7 @@ class ScriptedModel:
         ScriptError: at once when a turn is malformed; at the call when the script is past its end.
     """
 
-    idle_s: float | None = 300.0
+    idle_s: float | None = None  # a script says itself how long it takes
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from helpers_run import call, calls, go, say
 
-from opensage.coach import ACT, THINK
 from opensage.models import ScriptedModel
 
 
@@ -14,33 +13,45 @@ class Small(ScriptedModel):
     needs_coach = True
 
 
-def turns() -> list[dict[str, object]]:
-    return [
-        calls(call("shell", {"command": "test -f fixed"})),
+CHECK = calls(call("shell", {"command": "grep -q right program.txt"}))
+
+
+def test_a_small_model_is_given_a_second_look_and_made_to_check(tmp_path: Path) -> None:
+    (tmp_path / "program.txt").write_text("wrong\n")
+    main = [
+        CHECK,
+        calls(call("read", {"path": "program.txt"})),
         say("It is done."),
-        say("The file is missing; make it."),
-        calls(call("write", {"path": "fixed", "content": "x"})),
+        calls(call("edit", {"path": "program.txt", "old": "wrong", "new": "right"})),
         say("Done."),
-        calls(call("shell", {"command": "test -f fixed"})),
+        CHECK,
         say("Now it is done."),
     ]
-
-
-def test_a_small_model_is_made_to_think_act_and_check(tmp_path: Path) -> None:
-    result, model = go(Small(turns()), tmp_path, real=True, approve="allow")
+    used = {"input_tokens": 5, "output_tokens": 7, "cost": 0.0}
+    model = Small({"agents": {"main": main, "coach": [say("The word is wrong; write right.", usage=used)]}})
+    result, model = go(model, tmp_path, real=True, approve="allow")
     assert (result.status, result.text) == ("done", "Now it is done.")
     notes = [e.text for e in result.events if e.type == "note"]
-    assert notes[:2] == [THINK, ACT]
-    assert "did not check it" in notes[2]
-    assert (tmp_path / "fixed").exists()
-    assert len(model.requests) == 7
+    assert "The word is wrong; write right." in notes[0]
+    assert "did not check it" in notes[1]
+    assert len(model.requests) == 8
+    assert result.usage["model_calls"] == 8
+    assert result.usage["output_tokens"] >= 7
+    question = next(r for r in model.requests if "You find bugs" in r["messages"][0]["content"])
+    assert "Program program.txt:\nwrong" in question["messages"][1]["content"]
 
 
-def test_it_gives_up_after_three(tmp_path: Path) -> None:
+def test_a_failed_call_must_be_mended(tmp_path: Path) -> None:
+    script = [calls(call("read", {"path": "none"})), say("done"), calls(call("list")), say("really done")]
+    result, _ = go(Small(script), tmp_path, real=True)
+    assert result.text == "really done"
+
+
+def test_it_gives_up_after_four(tmp_path: Path) -> None:
     script = [calls(call("shell", {"command": "false"})), {"repeat": say("no idea"), "times": -1}]
     result, model = go(Small(script), tmp_path, real=True, approve="allow")
     assert result.status == "done"
-    assert len(model.requests) == 1 + 3 * 2 + 1
+    assert len(model.requests) == 1 + 4 + 1
 
 
 def test_a_large_model_is_believed(tmp_path: Path) -> None:

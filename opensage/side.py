@@ -1,0 +1,37 @@
+"""A question to the model beside the conversation: a summary, a diagnosis. Its cost is logged."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from opensage.log.events import SideReply
+from opensage.log.session import Session
+from opensage.messages import Request
+from opensage.models.assembler import Assembler
+from opensage.protocols import Model
+
+
+async def ask_beside(session: Session, model: Model, request: Request) -> str:
+    """The answer's text, without blanks at its ends. Recorded as a `SideReply`, for usage and for people.
+
+    Raises:
+        ModelError, LimitReached: as any model call.
+    """
+    assembler = Assembler()
+    async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var]
+        async for delta in deltas:
+            assembler.feed(delta)
+    reply = assembler.reply()
+    usage = reply.usage
+    session.record(
+        SideReply(
+            purpose=request.agent,
+            model=model.name,
+            text=reply.text,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            cost=usage.cost,
+        )
+    )
+    return reply.text.strip()
