@@ -1,0 +1,1 @@
+"""What a newcomer sees first: three small tasks on a real folder, several tries each, judged by running the result."""
