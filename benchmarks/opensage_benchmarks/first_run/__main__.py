@@ -107,8 +107,17 @@ def attempt(task: Task, model: str, limits: Limits) -> Try:
             status, reason, usage = "failed", str(error), {}
         seconds = time.monotonic() - began
         success = asyncio.run(_passes(folder, task, data))
-    counts = [int(usage.get(key, 0)) for key in ("model_calls", "tool_calls", "input_tokens", "output_tokens")]
-    return Try(task.name, success, status, reason, *counts, round(seconds, 1))
+    return Try(
+        task=task.name,
+        success=success,
+        status=status,
+        reason=reason,
+        turns=usage.get("model_calls", 0),
+        tool_calls=usage.get("tool_calls", 0),
+        input_tokens=usage.get("input_tokens", 0),
+        output_tokens=usage.get("output_tokens", 0),
+        seconds=round(seconds, 1),
+    )
 
 
 def table(tries: Sequence[Try]) -> str:
