@@ -56,11 +56,17 @@ def show(session: Id, workdir: Workdir = Path(".")) -> None:
 @app.command("export")
 def export(
     session: Id,
-    form: Annotated[str, typer.Option("--format", help="jsonl or messages (OpenAI chat completions).")] = "jsonl",
+    form: Annotated[str, typer.Option("--format", help="jsonl, messages (OpenAI chat completions) or svg.")] = "jsonl",
     workdir: Workdir = Path("."),
 ) -> None:
     """Print a session."""
-    typer.echo(_store(workdir).export(session, form), nl=False)
+    store = _store(workdir)
+    if form == "svg":
+        from opensage.cli.picture import svg
+
+        typer.echo(svg(store.load(session).events, f"opensage {store.path(session).stem}"))
+        return
+    typer.echo(store.export(session, form), nl=False)
 
 
 @app.command("rm")

@@ -74,7 +74,7 @@ class SessionStore:
             return json.dumps(self.messages(session), indent=1, ensure_ascii=False) + "\n"
         if form == "jsonl":
             return b"".join(encode(event) for event in self.load(session).events).decode()
-        raise SessionError(f"unknown export form {form!r}; use jsonl or messages")
+        raise SessionError(f"unknown export form {form!r}; use jsonl, messages or svg")
 
     def fork(self, session: str, at: int | None = None) -> str:
         """Copy the events up to and including `at` into a new session; returns its id.

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -168,3 +169,13 @@ def test_a_fallback_model_takes_over(tmp_path: Path) -> None:
     done = opensage("run", "x", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "from the other" in done.stdout
+
+
+def test_a_session_as_a_picture(tmp_path: Path) -> None:
+    opensage("run", "draw <this> & that", "-m", script(tmp_path, SHELL, {"text": "ok"}), cwd=tmp_path)
+    done = opensage("sessions", "export", "last", "--format", "svg", cwd=tmp_path)
+    root = ElementTree.fromstring(done.stdout)
+    text = "".join(root.itertext()).replace("\xa0", " ")
+    assert "draw <this> & that" in text
+    assert "made.txt" in text
+    assert "cdn" not in done.stdout
