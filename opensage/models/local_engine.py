@@ -17,6 +17,8 @@ from opensage.errors import ModelError
 
 Chunk = dict[str, Any]
 
+CACHE_MIB = 512
+"""Memory for conversations put aside, so that a question beside one does not cost reading it again."""
 _one_at_a_time = threading.Lock()
 _engines: dict[tuple[Path, int], Engine] = {}
 _engines_lock = threading.Lock()
@@ -106,7 +108,7 @@ class Engine:
         params.n_ctx = self.window
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = cores()
         params.verbosity = -1  # llama.cpp writes pages to stderr otherwise
-        params.cache_ram_mib = 0  # the slot itself keeps the conversation; a second cache only costs memory
+        params.cache_ram_mib = CACHE_MIB
         params.ui = False
         params.endpoint_slots = False
         params.api_keys = [secrets.token_hex(16)]  # it also listens on a port of the loopback; nobody else may use it

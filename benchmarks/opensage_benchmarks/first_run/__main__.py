@@ -55,7 +55,7 @@ def _repair(name: str) -> Task:
 
 TASKS = (
     _repair("gcd"),
-    _repair("bitcount"),
+    _repair("is_valid_parenthesization"),
     Task(
         "script",
         "write count_lines.py, a script that prints the number of lines of the file named by its first argument, "
