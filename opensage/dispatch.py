@@ -105,6 +105,8 @@ class Dispatcher:
         try:
             tool = self._tool(call)
             arguments = parse_arguments(call.arguments)
+            if self._run.coach is not None:
+                await self._run.coach.check(self._run, tool.name, arguments)
             decision = await self._permitted(tool, call, arguments)
         except ToolError as error:
             self._post(self._answer(call, str(error), ok=False, synthetic="invalid"))

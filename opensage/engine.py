@@ -29,6 +29,7 @@ from opensage.runtime import Run
 from opensage.sandbox import open_sandbox
 from opensage.spec import AgentSpec, Limits
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
+from opensage.tools.write import CAREFUL
 from opensage.trust import SettingsWatch
 
 
@@ -218,6 +219,8 @@ class Engine:
         budget = Budget(self.limits, spent=summary.run_usage if keep else Usage())
         if keep:
             budget.turns, budget.tool_calls = summary.run_turns, summary.run_tool_calls
+        coached = bool(getattr(self.model, "needs_coach", False))
+        self.state[CAREFUL] = coached
         return Run(
             session=self.session,
             spec=self.spec,
@@ -229,7 +232,7 @@ class Engine:
             policy=self._policy(),
             approve=self.approve,
             ask=self.ask,
-            coach=Coach() if getattr(self.model, "needs_coach", False) else None,
+            coach=Coach() if coached else None,
             state=self.state,
         )
 

@@ -86,6 +86,8 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event
         for call in reply.calls:
             if call.id in results:
                 run.coach.see(call, results[call.id])
+    if run.coach is not None and run.coach.worried and (advice := await run.coach.advice(run)):
+        yield run.session.record(Note(text=advice, reason="coach"))
     if run.lost is not None:
         raise SandboxLost(str(run.lost)) from run.lost
     finished = [c for c in reply.calls if c.name == "finish" and c.id in results and results[c.id].ok]

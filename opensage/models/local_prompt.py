@@ -17,8 +17,11 @@ from opensage.models.assembler import dump_json, parse_json
 from opensage.models.openai_chunks import text_of
 
 _ANSWERS = ("answer", "final_answer", "reply_to_user", "opensage_answer")
-_HIDDEN = frozenset({"finish"})
+_HIDDEN = frozenset({"finish", "ask"})
 """Tools that say the same as an answer; one way to say it is enough for a small model."""
+_TASKS = frozenset({"tasks", "task_output", "task_wait", "task_kill"})
+"""Tools for background tasks: shown once there is one, since a small model takes them for ways to wait for anything."""
+_TASK_STARTED = "See it with task_output"
 _KEPT = ("type", "enum", "const", "required", "minItems", "maxItems")
 _AGAIN = "\nYou have done this before, and it brought nothing new. Do something else."
 _MOST, _MOST_READ, _MOST_AGAIN = 2_000, 8_000, 300
@@ -53,7 +56,7 @@ def build(request: Request, *, tools: bool = True) -> Prompt:
         request: the conversation and the tools.
         tools: whether this model can call tools at all.
     """
-    shown = [t["function"] for t in request.tools if t.get("function", {}).get("name") not in _HIDDEN] if tools else []
+    shown = _shown_tools(request) if tools else []
     answer = _free_name(shown) if shown else None
     conversation = _Conversation(answer)
     messages = _merged(conversation.render(m) for m in request.messages)
@@ -66,6 +69,12 @@ def build(request: Request, *, tools: bool = True) -> Prompt:
     callable_now = [f for f in shown if f.get("name") not in stuck] if request.tool_choice != "none" else []
     messages = [{"role": "system", "content": f"{head}\n\n{addendum}"}, *rest]
     return Prompt(messages, grammar(callable_now, answer), answer, bool(stuck))
+
+
+def _shown_tools(request: Request) -> list[Mapping[str, Any]]:
+    waiting = any(_TASK_STARTED in text_of(m.get("content")) for m in request.messages if m.get("role") == "tool")
+    hidden = _HIDDEN if waiting else _HIDDEN | _TASKS
+    return [t["function"] for t in request.tools if t.get("function", {}).get("name") not in hidden]
 
 
 def instructions(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
@@ -88,6 +97,11 @@ def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
     lines += ["user: what is 7 * 6?", _call_text(answer, {"text": "42"})]
     if "shell" in names:
         lines += ["user: how many files are in src?", _call_text("shell", {"command": "ls src | wc -l"})]
+    if {"shell", "write"} <= names:
+        lines += ["user: write hi.py that greets its argument and run it on Bo"]
+        lines += [_call_text("write", {"path": "hi.py", "content": "import sys\nprint('hi', sys.argv[1])\n"})]
+        lines += [_shown("wrote 2 lines to hi.py"), _call_text("shell", {"command": "python hi.py Bo"})]
+        lines += [_shown("hi Bo"), _call_text(answer, {"text": "hi.py works: it printed hi Bo."})]
     if {"shell", "read", "edit"} <= names:
         test = _call_text("shell", {"command": "python -m pytest -q tests/test_a.py"})
         lines += ["user: run tests/test_a.py and fix lib/a.py", test]

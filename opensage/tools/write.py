@@ -14,6 +14,8 @@ from opensage.tools.edit import EditResult, NotFound, apply_edit
 from opensage.tools.paths import file_errors, inside, missing, read_all, shown
 from opensage.tools.text import TextFile, is_binary
 
+CAREFUL = "careful"
+"""Key of the context's state: when it is set, an edit that breaks a Python file is refused instead of warned of."""
 _MOST = 32 << 20
 _MOST_CHECKED = 400_000
 
@@ -56,11 +58,17 @@ async def edit(ctx: ToolContext, path: str, old: str, new: str, all: bool = Fals
         result = await asyncio.to_thread(apply_edit, file.text, old, new, all)
     except NotFound as error:
         raise ToolError(f"{name}: {error}") from None
+    warning = _python_warning(name, file.text, result.text)
+    if warning and ctx.state.get(CAREFUL):
+        raise ToolError(
+            f"{name} was not changed: with this edit it would no longer compile ({warning.rpartition('now: ')[2]}). "
+            "Copy old exactly from the file and write new as whole statements with the same indentation."
+        )
     changed = file.data(result.text)
     with file_errors(name):
         await ctx.sandbox.write_bytes(place, changed)
     diff = await asyncio.to_thread(unified_diff, file.text, result.text, name)
-    return ToolOutput(_summary(name, result) + _python_warning(name, file.text, result.text), _printable(diff))
+    return ToolOutput(_summary(name, result) + warning, _printable(diff))
 
 
 async def _create(ctx: ToolContext, place: str, content: str) -> ToolOutput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers_run import call, calls, go, say
+from helpers_run import call, calls, go, results, say
 
 from opensage.models import ScriptedModel
 
@@ -42,8 +42,13 @@ def test_a_small_model_is_given_a_second_look_and_made_to_check(tmp_path: Path) 
 
 
 def test_a_failed_call_must_be_mended(tmp_path: Path) -> None:
-    script = [calls(call("read", {"path": "none"})), say("done"), calls(call("list")), say("really done")]
-    result, _ = go(Small(script), tmp_path, real=True)
+    script = [
+        calls(call("edit", {"path": "none", "old": "a", "new": "b"})),
+        say("done"),
+        calls(call("write", {"path": "none", "content": "b"})),
+        say("really done"),
+    ]
+    result, _ = go(Small(script), tmp_path, real=True, approve="allow")
     assert result.text == "really done"
 
 
@@ -58,3 +63,35 @@ def test_a_large_model_is_believed(tmp_path: Path) -> None:
     script = [calls(call("shell", {"command": "false"})), say("it fails")]
     result, _ = go(script, tmp_path, real=True, approve="allow")
     assert result.text == "it fails"
+
+
+def test_an_edit_needs_a_look_and_must_not_break_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f():\n    return 1\n")
+    edit = call("edit", {"path": "a.py", "old": "    return 1", "new": "return 2"})
+    good = call("edit", {"path": "./a.py", "old": "return 1", "new": "return 2"})
+    script = [calls(edit), calls(call("read", {"path": "a.py"})), calls(edit), calls(good), say("done")]
+    _, model = go(Small(script), tmp_path, real=True, approve="allow")
+    texts = results(model)
+    assert "you had not read a.py. It holds:\ndef f()" in texts[0]
+    assert "was not changed" in texts[2]
+    assert (tmp_path / "a.py").read_text() == "def f():\n    return 2\n"
+
+
+def test_a_change_that_does_not_help_is_looked_at_at_once(tmp_path: Path) -> None:
+    (tmp_path / "program.txt").write_text("wrong\n")
+    bad = calls(call("write", {"path": "program.txt", "content": "worse"}))
+    good = calls(call("write", {"path": "program.txt", "content": "right"}))
+    main = [CHECK, bad, CHECK, good, CHECK, say("done")]
+    result, _ = go(
+        Small({"agents": {"main": main, "coach": [say("worse is worse")]}}), tmp_path, real=True, approve="allow"
+    )
+    assert result.text == "done"
+    assert sum("worse is worse" in e.text for e in result.events if e.type == "note") == 1
+
+
+def test_a_program_that_prints_nothing_is_not_done(tmp_path: Path) -> None:
+    write = calls(call("write", {"path": "p.sh", "content": "x=1"}))
+    ran = calls(call("shell", {"command": "sh p.sh"}))
+    more = calls(call("write", {"path": "p.sh", "content": "echo 1"}))
+    result, _ = go(Small([write, ran, say("It printed 3."), more, ran, say("1")]), tmp_path, real=True, approve="allow")
+    assert result.text == "1"
