@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opensage.sandbox.bubblewrap import BubblewrapSandbox
+from opensage.sandbox.docker import DockerSandbox
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.local import LocalSandbox
 from opensage.sandbox.opening import KINDS, open_sandbox
@@ -13,6 +14,7 @@ from opensage.sandbox.state import SandboxRecord, list_sandboxes, prune_sandboxe
 __all__ = [
     "KINDS",
     "BubblewrapSandbox",
+    "DockerSandbox",
     "LocalSandbox",
     "ProbeRow",
     "SandboxLimits",

@@ -15,14 +15,14 @@ SCRIPT_INLINE = 100_000
 
 
 def request(
-    command: str | Sequence[str], env: Mapping[str, str] | None, cwd: str | None
+    command: str | Sequence[str], env: Mapping[str, str] | None, cwd: str | None, shell: str = ""
 ) -> tuple[dict[str, Any], bytes | None]:
-    """The request for a command, and a long script apart.
+    """The request for a command, and a long script apart. The shell is this machine's unless one is named.
 
     Raises:
         ToolError: it is nothing that could be run.
     """
-    argv, script = _script(command) if isinstance(command, str) else (list(command), None)
+    argv, script = _script(command, shell) if isinstance(command, str) else (list(command), None)
     extra = dict(env or {})
     words = [*argv, *extra, *extra.values(), cwd or ""]
     if not argv or not all(isinstance(word, str) for word in words):
@@ -32,8 +32,8 @@ def request(
     return {"argv": argv, "env": extra, "cwd": cwd or "."}, script
 
 
-def _script(text: str) -> tuple[list[str], bytes | None]:
-    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+def _script(text: str, shell: str) -> tuple[list[str], bytes | None]:
+    shell = shell or ("/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh")
     try:
         data = text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:

@@ -20,6 +20,7 @@ class SandboxLimits:
         file_size: of one file a command writes.
         open_files: of one process.
         scratch: size of /tmp, of the home folder and of shared memory, each, inside an isolating sandbox.
+        cpus: how many the sandbox may keep busy, where the backend can bound it (`docker`); None is all.
         nice: added to the priority number of everything inside.
         timeout: of a command that names none.
         timeout_ceiling: the most a command may ask for.
@@ -32,6 +33,7 @@ class SandboxLimits:
     open_files: int = 1024
     scratch: int = 1024 * MIB
     nice: int = 5
+    cpus: float | None = None
     timeout: float = 120.0
     timeout_ceiling: float = 3600.0
     output: int = MIB // 2
@@ -40,6 +42,8 @@ class SandboxLimits:
         """Refuse what no sandbox could run under."""
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None:
+                continue
             if not math.isfinite(value) or (value <= 0 and field.name != "nice"):
                 raise ConfigError(f"sandbox limit {field.name}={value!r}: give a positive number")
 

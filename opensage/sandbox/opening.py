@@ -8,12 +8,14 @@ from pathlib import Path
 from opensage.errors import ConfigError, SandboxUnavailable
 from opensage.protocols import Sandbox
 from opensage.sandbox.bubblewrap import INSTALL, BubblewrapSandbox, working_bwrap
+from opensage.sandbox.docker.backend import open_docker
+from opensage.sandbox.docker.client import BASE_IMAGE, docker_is_ready
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.local import LocalSandbox
 from opensage.sandbox.paths import check_workdir
 from opensage.sandbox.process import Approve
 
-KINDS = ("auto", "bubblewrap", "local")
+KINDS = ("auto", "docker", "bubblewrap", "local")
 
 
 def open_sandbox(
@@ -28,7 +30,8 @@ def open_sandbox(
     """A sandbox of the workspace. Nothing is started before its first use; `auto` tries bubblewrap once a process.
 
     Args:
-        kind: "bubblewrap", "local" (no isolation), or "auto": the first that isolates here.
+        kind: "docker" or "docker:IMAGE", "bubblewrap", "local" (no isolation), or "auto": the first that isolates here,
+            Docker only when its base image has been built.
         workdir: the workspace on the host.
         network: whether commands may use the network (`local` cannot keep them from it).
         limits: of memory, processes, time and output.
@@ -40,9 +43,12 @@ def open_sandbox(
         SandboxUnavailable: nothing of this kind works here; the message names what to install.
         ConfigError: an unknown kind.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"unknown sandbox {kind!r}: use one of {', '.join(KINDS)}")
+    name, _, image = kind.partition(":")
+    if name not in KINDS or (image and name != "docker"):
+        raise ConfigError(f"unknown sandbox {kind!r}: use one of {', '.join(KINDS)}, or docker:IMAGE")
     real = check_workdir(Path(workdir))
+    if name == "docker" or (kind == "auto" and docker_is_ready()):
+        return open_docker(real, image or BASE_IMAGE, network=network, limits=limits, read_only=read_only)
     if kind == "local":
         return LocalSandbox(real, network=network, limits=limits)
     try:
@@ -52,7 +58,7 @@ def open_sandbox(
             raise
         if approve_local is None:
             raise SandboxUnavailable(
-                f"{error}; or start Docker (`apt install docker.io`) once its backend is there; "
+                f"{error}; or start Docker (`apt install docker.io`) and run `opensage sandbox build`; "
                 "or choose `--sandbox local`, which isolates nothing"
             ) from error
         return LocalSandbox(real, network=network, limits=limits, approve=approve_local)

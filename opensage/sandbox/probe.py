@@ -45,7 +45,7 @@ async def probe(kind: str, parent: Path | None = None) -> list[ProbeRow]:
     """Try every guarantee of a backend.
 
     Args:
-        kind: "bubblewrap" or "local".
+        kind: "docker", "bubblewrap" or "local".
         parent: a folder for the workspace of the trial; the machine's temporary folder when not given.
 
     Returns:
@@ -109,7 +109,7 @@ async def _read_only(trial: _Trial) -> tuple[bool, str]:
 
 async def _home(trial: _Trial) -> tuple[bool, str]:
     (trial.outside / "key").write_text(trial.secret)
-    result = await trial.sandbox.exec(f"cat {trial.outside}/key {Path.home()}/.ssh/* /etc/shadow")
+    result = await trial.sandbox.exec(f"cat {trial.outside}/key {Path.home()}/.ssh/*")
     return not result.stdout, "files outside were read" if result.stdout else "files outside are not there"
 
 

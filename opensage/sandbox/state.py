@@ -37,7 +37,7 @@ class SandboxRecord:
     @property
     def alive(self) -> bool:
         """Whether its owner still runs; on another machine or in another container nobody can tell: assume it does."""
-        return self.host != _here() or process_start(self.owner) == self.owner_start
+        return self.host != here() or process_start(self.owner) == self.owner_start
 
 
 def process_start(pid: int) -> int | None:
@@ -49,7 +49,7 @@ def process_start(pid: int) -> int | None:
         return None
 
 
-def _here() -> str:
+def here() -> str:
     """This machine and process namespace."""
     try:
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
@@ -82,7 +82,7 @@ class StateFolder:
         self.path = state_root() / self.name
         self.path.mkdir(mode=0o700)
         self.record = SandboxRecord(
-            self.name, kind, workdir, os.getpid(), process_start(os.getpid()) or 0, _here(), time.time()
+            self.name, kind, workdir, os.getpid(), process_start(os.getpid()) or 0, here(), time.time()
         )
         self.write(())
 

@@ -1,0 +1,92 @@
+"""The connection to a Docker engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from opensage.errors import SandboxError, SandboxUnavailable
+
+BASE_IMAGE = "opensage/base:latest"
+SOCKET = "/var/run/docker.sock"
+TIMEOUT = 60
+"""Seconds the engine gets for an answer, streams aside."""
+MISSING_SDK = "the Docker SDK is not installed: `pip install 'opensage[docker]'`"
+
+
+def connect() -> Any:
+    """A client (`docker.APIClient`) of the engine that `DOCKER_HOST` names, else of the one at the usual socket.
+
+    Raises:
+        SandboxUnavailable: the SDK is not installed, or no engine answers.
+    """
+    try:
+        import docker
+        from docker.utils import kwargs_from_env
+    except ImportError as error:
+        raise SandboxUnavailable(MISSING_SDK) from error
+    try:
+        client = docker.APIClient(version="auto", timeout=TIMEOUT, max_pool_size=64, **kwargs_from_env())
+        client.ping()
+    except (docker.errors.DockerException, OSError, ValueError) as error:
+        where = os.environ.get("DOCKER_HOST") or SOCKET
+        raise SandboxUnavailable(
+            f"no Docker engine answers at {where} ({_short(error)}): install and start one "
+            "(`apt install docker.io`), join the group `docker`, or set DOCKER_HOST"
+        ) from error
+    return client
+
+
+def may_answer() -> bool:
+    """Whether it is worth asking: an engine is named, or there is a socket. Costs no import."""
+    if os.environ.get("DOCKER_HOST"):
+        return True
+    with contextlib.suppress(OSError):
+        return stat.S_ISSOCK(os.stat(SOCKET).st_mode) and os.access(SOCKET, os.W_OK)
+    return False
+
+
+def has_image(client: Any, name: str) -> bool:
+    """Whether the engine holds an image."""
+    import docker
+
+    try:
+        client.inspect_image(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def docker_is_ready() -> bool:
+    """Whether an engine answers and holds the base image: what `auto` asks."""
+    if not may_answer():
+        return False
+    try:
+        client = connect()
+        with said("looking for the image"), contextlib.closing(client):
+            return has_image(client, BASE_IMAGE)
+    except SandboxError:
+        return False
+
+
+@contextlib.contextmanager
+def said(what: str) -> Iterator[None]:
+    """Turn what the engine or the way to it reports into one line.
+
+    Raises:
+        SandboxError: with what was tried and the engine's words.
+    """
+    import docker
+
+    try:
+        yield
+    except (docker.errors.DockerException, OSError) as error:
+        raise SandboxError(f"Docker: {what} failed: {_short(error)}") from error
+
+
+def _short(error: BaseException) -> str:
+    text = str(getattr(error, "explanation", "") or error).strip() or type(error).__name__
+    return " ".join(text.split())[:400]

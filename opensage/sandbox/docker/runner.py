@@ -1,0 +1,132 @@
+"""Runs commands in a container, each to its end: its own, its time's, or its caller's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from opensage.errors import SandboxLost
+from opensage.sandbox.commands import to_the_end
+from opensage.sandbox.docker.command import Command, Stdin
+from opensage.sandbox.docker.container import Container
+from opensage.sandbox.docker.outputs import Outputs, Raw
+from opensage.sandbox.limits import SandboxLimits
+
+KILL_SECONDS = 1.0
+SIGNALS = range(129, 160)
+NOT_STARTED = 1 << 16
+
+
+class Runner:
+    """The commands of one container. `user` is "uid:gid", or "" for the image's."""
+
+    def __init__(self, container: Container, limits: SandboxLimits, user: str) -> None:
+        self.container, self.limits, self.user = container, limits, user
+        self._commands: set[Command] = set()
+        self._counts = (0, 0)
+        self._notices: list[str] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        outputs: Outputs | Raw,
+        *,
+        cwd: str = "/",
+        timeout: float | None = None,
+        stdin: Stdin = None,
+        env: Mapping[str, str] | None = None,
+    ) -> tuple[int, bool]:
+        """Run to the end; returns the exit code (-N for signal N), and whether time ran out.
+
+        Raises:
+            SandboxLost: the container ended.
+        """
+        code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
+        if code == NOT_STARTED and not timed_out and await self._make_room():
+            outputs.forget()
+            code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
+        return (126 if code == NOT_STARTED else code), timed_out
+
+    async def _once(
+        self,
+        argv: Sequence[str],
+        outputs: Outputs | Raw,
+        cwd: str,
+        timeout: float | None,
+        stdin: Stdin,
+        env: Mapping[str, str],
+    ) -> tuple[int, bool]:
+        command = Command(self.container.client, self.container.name, outputs.take)
+        self._commands.add(command)
+        try:
+            command.start(argv, cwd=cwd, user=self.user, env=env, stdin=stdin)
+            clock = asyncio.timeout(self.limits.clamp(timeout))
+            try:
+                async with clock:
+                    code = await command.ended()
+            except BaseException:
+                await to_the_end(self._kill(command))
+                if not clock.expired():
+                    raise
+                return -9, True
+            if code is None or command.process is None:
+                await self._look(command)
+                return NOT_STARTED, False
+            return (128 - code if code in SIGNALS else code), False
+        finally:
+            self._commands.discard(command)
+
+    async def notes(self) -> list[str]:
+        """Lines that say which limit was met since the last look, after mending what can be mended."""
+        with contextlib.suppress(SandboxLost):
+            await self._settle()
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def _settle(self) -> None:
+        if not self.container.ours:
+            return
+        counts = await self.container.warden.counts()
+        before, self._counts = self._counts, counts
+        if counts[0] > before[0]:
+            self._notices.append(f"a process was killed: more than {self.limits.memory >> 20} MiB of memory")
+        if counts[1] > before[1]:
+            await self._make_room()
+
+    async def _make_room(self) -> bool:
+        """End everything, unless more than one command runs: something has taken every process there is."""
+        if len(self._commands) > 1 or not self.container.ours:
+            return False
+        await self.container.warden.end_all()
+        self._notices.append(f"killed: more than {self.limits.processes} processes")
+        return True
+
+    def close(self) -> None:
+        """Break every stream."""
+        for command in list(self._commands):
+            command.close()
+
+    async def _look(self, command: Command) -> None:
+        """A command's end was not told: the container is gone, or the engine started nothing."""
+        if await asyncio.to_thread(self.container.warden.ended.wait, 1.0):
+            raise SandboxLost("its container ended")
+        if command.process is not None:
+            raise SandboxLost("the engine did not say how a command ended")
+
+    async def _kill(self, command: Command) -> None:
+        """End a command's whole tree; where that cannot be done, the container."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_SECONDS):
+                await command.started()
+        try:
+            await self._settle()
+            if command.process is not None:
+                await self.container.warden.end_tree(*command.process)
+                if await command.gone(KILL_SECONDS):
+                    return
+        except SandboxLost:
+            pass
+        command.close()
+        if self.container.ours:
+            await asyncio.to_thread(self.container.close)
