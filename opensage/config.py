@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opensage.errors import ConfigError
+from opensage.files import read_regular
 from opensage.spec import Count, Limits, Positive
+
+_MOST_BYTES = 1 << 20
 
 
 class Permissions(BaseModel):
@@ -67,8 +71,9 @@ def load_settings(
     """
     home = Path(env.get("OPENSAGE_HOME") or Path.home() / ".opensage")
     merged: dict[str, Any] = {}
-    for path in (home / "config.toml", workdir / "opensage.toml"):
-        merged = _merge(merged, _validated(_read(path), str(path)))
+    merged = _merge(merged, _validated(_read(home / "config.toml"), str(home / "config.toml")))
+    # No link: an agent could put another in its place, which no sandbox can keep it from.
+    merged = _merge(merged, _validated(_read(workdir / "opensage.toml", links=False), str(workdir / "opensage.toml")))
     merged = _merge(merged, _validated(_from_env(env), "the environment"))
     merged = _merge(merged, _validated(_from_pairs(overrides), "-c"))
     given = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -76,13 +81,14 @@ def load_settings(
     return Settings.model_validate(merged)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, *, links: bool = True) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_regular(path, _MOST_BYTES, links=links).decode("utf-8-sig"))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        reason = "it is a link; put a regular file there" if error.errno == errno.ELOOP else error.strerror
+        raise ConfigError(f"cannot read {path}: {reason}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 

@@ -11,6 +11,7 @@ from typing import Any
 from opensage.approval import Approver, Policy
 from opensage.config import Settings, load_settings
 from opensage.engine import Engine, checked_folder
+from opensage.log.store import SessionStore
 from opensage.models import Fallback, default_model, open_model
 from opensage.protocols import Model
 from opensage.trust import check_settings
@@ -20,6 +21,8 @@ def open_engine(
     settings: Settings, workdir: Path, *, approve: str | Approver, session: str | None, ask: Any = None
 ) -> Engine:
     """An engine as the settings say, with the local model fetched first if it is needed."""
+    if session is not None:  # before a gigabyte is fetched for a session that is not there
+        SessionStore(checked_folder(workdir) / ".opensage" / "sessions").path(session)
     model = default_model(os.environ, settings.model)
     for name in (model, *settings.fallback):
         fetch_if_local(name)

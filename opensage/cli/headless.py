@@ -15,6 +15,7 @@ from rich.console import Console
 from opensage.approval import Approver
 from opensage.cli.common import open_engine, settings_for
 from opensage.cli.show import Screen
+from opensage.cli.stream import clean
 from opensage.cli.terminal import Person, at_terminal
 from opensage.log.events import Event, RunFinished
 
@@ -45,7 +46,7 @@ def run_headless(
         finally:
             await engine.close()
             if engine.warning:
-                print(engine.warning, file=sys.stderr)
+                print(clean(engine.warning), file=sys.stderr)
         return last
 
     try:
@@ -55,7 +56,7 @@ def run_headless(
         return 130
     if last is None or last.status == "done":
         return 0
-    print(f"{last.status}: {last.reason} (opensage resume {engine.session.id})", file=sys.stderr)
+    print(clean(f"{last.status}: {last.reason} (opensage resume {engine.session.id})"), file=sys.stderr)
     return 1
 
 

@@ -74,9 +74,11 @@ def _print_sandboxes(records: Sequence[SandboxRecord], none: str) -> None:
 
 def _print_columns(rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns; the last one is as long as it is, so that a path can be copied."""
+    from opensage.cli.stream import clean
+
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        typer.echo(clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))
 
 
 @models.command("list")

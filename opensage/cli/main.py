@@ -7,13 +7,15 @@ import io
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-import click
 import typer
 
 from opensage.cli import machine, sessions
 from opensage.errors import OpenSageError
+
+# Of the installed click or of typer's own copy of it, whichever this typer uses.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="opensage",
@@ -121,12 +123,10 @@ def main(argv: list[str] | None = None) -> int:
     _tolerant_output()
     try:
         code: Any = app(words, standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.ClickException as error:
-        error.show()
+    except _UsageError as error:
+        _misused(error.format_message())
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _complain("interrupted")
         return 130
     except BrokenPipeError:
@@ -140,8 +140,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _complain(text: str) -> None:
+    from opensage.cli.stream import clean
+
     with contextlib.suppress(OSError):
-        print(" ".join(text.split()), file=sys.stderr)
+        print(" ".join(clean(text).split()), file=sys.stderr)
+
+
+def _misused(text: str) -> None:
+    if text.startswith("Usage:"):  # nothing was asked for: the help is the answer
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr)
+    else:
+        _complain(f"error: {text.rstrip('.')}; `opensage --help` and `opensage COMMAND --help` say what there is")
 
 
 def _tolerant_output() -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opensage.errors import ConfigError
+
 if TYPE_CHECKING:  # imported late, to keep --help fast
     from opensage.log.store import SessionStore
 
@@ -19,6 +21,8 @@ Id = Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or l
 def _store(workdir: Path) -> SessionStore:
     from opensage.log.store import SessionStore
 
+    if not workdir.expanduser().is_dir():
+        raise ConfigError(f"{workdir} is not a folder; name the one the sessions belong to with --workdir")
     return SessionStore(workdir.expanduser() / ".opensage" / "sessions")
 
 
@@ -28,26 +32,37 @@ def list_sessions(workdir: Workdir = Path(".")) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from opensage.cli.stream import clean
+
     table = Table("session", "started", "status", "turns", "tokens", "cost", "task", box=None)
     for row in _store(workdir).summaries():
         cost = "?" if row.usage.cost is None else f"{row.usage.cost:.4f}"
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)) if row.started else ""
-        task = " ".join((row.task or row.reason).split())[:60]
-        table.add_row(row.session, started, row.status, str(row.turns), str(row.usage.tokens), cost, task)
+        task = " ".join(clean(row.task or row.reason).split())[:60]
+        cells = (row.session, _day(row.started), row.status, str(row.turns), str(row.usage.tokens), cost, task)
+        table.add_row(*map(clean, cells))
     Console(highlight=False, markup=False).print(table)
+
+
+def _day(seconds: float) -> str:
+    """The local time, or nothing for what no calendar has: a damaged log may say anything."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 @app.command("show")
 def show(session: Id, workdir: Workdir = Path(".")) -> None:
     """The events of a session as a person reads them."""
     from opensage.cli.show import Screen
+    from opensage.cli.stream import clean
     from opensage.log.events import UserMessage
 
     loaded = _store(workdir).load(session)
     screen = Screen()
     for event in loaded.events:
         if isinstance(event, UserMessage):
-            screen.console.print(f"#{event.seq} you> {event.text}", markup=False, style="bold")
+            screen.console.print(clean(f"#{event.seq} you> {event.text}"), markup=False, style="bold")
         screen.show(event)
     if loaded.torn or loaded.bad_lines:
         typer.echo(f"(unreadable: lines {loaded.bad_lines}, {len(loaded.torn)} bytes at the end)", err=True)

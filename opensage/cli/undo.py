@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opensage.errors import OpenSageError
+from opensage.files import read_regular
 from opensage.models.registry import home_dir
 from opensage.sandbox import tree
 from opensage.sandbox.state import process_start
@@ -25,6 +26,7 @@ from opensage.sandbox.state import process_start
 _SECONDS = 30.0
 _MOST_BYTES = 500_000_000
 _MOST_FILES = 100_000
+_MOST_RULES = 1 << 20
 _LINK = "120000"
 _one_at_a_time = threading.Lock()
 _MEND = "list what is data or built in .gitignore"
@@ -225,7 +227,7 @@ class Checkpoints:
         rules = ""
         for part in parts:
             with contextlib.suppress(OSError):
-                rules += (here / part).read_text(errors="surrogateescape") + "\n"
+                rules += read_regular(here / part, _MOST_RULES).decode("utf-8", "surrogateescape") + "\n"
         return rules
 
     def _sweep(self) -> None:

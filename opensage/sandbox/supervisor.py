@@ -482,6 +482,7 @@ class Supervisor:
         for command in list(self.commands.values()):
             if command.ending:
                 kill_below(command.keeper)
+                _signal_all([command.keeper], signal.SIGCONT)  # what it kept may have stopped it
 
     def _watch(self) -> None:
         """End the largest command when all together hold too many processes or too much memory."""

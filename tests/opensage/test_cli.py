@@ -110,6 +110,13 @@ def test_probe_i4_a_chat_under_cp1252_and_under_c(tmp_path: Path) -> None:
         (["run", "x", "-m", "script:short.json", "--sandbox", "vault"], "sandbox"),
         (["resume", "nothing", "-m", "script:short.json"], "no session"),
         (["sessions", "show", "../../etc/passwd"], "not a session id"),
+        (["sessions", "list", "--workdir", "nowhere"], "nowhere"),
+        (["run", "x", "--nope"], "--nope"),
+        (["run"], "task"),
+        (["run", "x", "--max-turns", "many"], "--max-turns"),
+        (["nope"], "nope"),
+        (["resume", "nothing"], "no session"),
+        (["chat", "--session", "../x"], "not a session id"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, words: list[str], say: str) -> None:
@@ -179,3 +186,27 @@ def test_a_session_as_a_picture(tmp_path: Path) -> None:
     assert "draw <this> & that" in text
     assert "made.txt" in text
     assert "cdn" not in done.stdout
+
+
+def test_a_file_of_the_workspace_never_stands_in_for_a_library(tmp_path: Path) -> None:
+    for name in ("typer", "rich", "pydantic", "tomllib", "sqlite3"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\n")
+    done = opensage("run", "x", "-m", script(tmp_path, {"text": "ok"}), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_control_character_of_a_session_reaches_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202e"
+    model = script(tmp_path, {"text": evil, "tool_calls": [{"name": evil, "arguments": {evil: evil}}]}, {"text": evil})
+    ran = opensage("run", f"task {evil}", "-m", model, cwd=tmp_path)
+    log = next((tmp_path / ".opensage" / "sessions").glob("*.jsonl"))
+    (log.parent / f"{evil.replace('/', '')}.jsonl").write_bytes(log.read_bytes())
+    listed = opensage("sessions", "list", cwd=tmp_path)
+    shown = opensage("sessions", "show", log.stem, cwd=tmp_path)
+    wrong = opensage("run", "x", "--workdir", evil, cwd=tmp_path)
+    assert "task" in listed.stdout
+    assert "task" in shown.stdout
+    for done in (ran, listed, shown, wrong):
+        said = (done.stdout + done.stderr).replace("\n", "")
+        assert said.isprintable(), repr(said)

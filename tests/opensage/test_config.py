@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,19 @@ def test_fuzz_rules(text: str) -> None:
 def test_a_key_cannot_be_a_value_and_a_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="already"):
         load_settings(tmp_path, overrides=["permissions=1", "permissions.allow=['x']"], env={})
+
+
+def test_a_settings_file_that_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "opensage.toml"
+    for make, say in (
+        (lambda: os.mkfifo(settings), "not a regular file"),
+        (lambda: settings.symlink_to("/dev/zero"), "it is a link"),
+        (lambda: settings.mkdir(), "opensage.toml"),
+    ):
+        make()
+        with pytest.raises(ConfigError, match=say):
+            load_settings(tmp_path, env={"OPENSAGE_HOME": str(tmp_path / "home")})
+        settings.rmdir() if settings.is_dir() else settings.unlink()
+    settings.write_bytes(b"#" * (2 << 20))
+    with pytest.raises(ConfigError, match="more than"):
+        load_settings(tmp_path, env={"OPENSAGE_HOME": str(tmp_path / "home")})

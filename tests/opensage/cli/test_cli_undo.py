@@ -246,3 +246,14 @@ def test_what_a_crashed_chat_left_is_swept(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     turn(tmp_path)
     assert not left.exists()
+
+
+def test_ignore_rules_that_are_a_pipe_are_not_waited_for(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    os.mkfifo(tmp_path / "pipe")
+    git(tmp_path, "config", "core.excludesFile", str(tmp_path / "pipe"))
+    (tmp_path / ".git" / "info" / "exclude").unlink(missing_ok=True)
+    (tmp_path / ".git" / "info" / "exclude").symlink_to("/dev/zero")
+    (tmp_path / "a").write_text("old")
+    done = turn(tmp_path, lambda: (tmp_path / "a").write_text("new"))
+    assert (done.restored, (tmp_path / "a").read_text()) == (["a"], "old")
