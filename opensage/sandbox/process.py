@@ -165,14 +165,14 @@ class ProcessSandbox:
         """See `Sandbox.snapshot`. The id names the content: an unchanged workspace has the same id."""
         try:
             return await asyncio.to_thread(self._stored().save)
-        except OSError as error:
+        except (OSError, RecursionError) as error:  # the second: folders nested by the thousand
             raise SandboxError(f"the workspace cannot be saved: {error}; free space or make it readable") from error
 
     async def restore(self, snapshot: str) -> None:
         """See `Sandbox.restore`. Files made since are removed; the kit's own state stays."""
         try:
             await asyncio.to_thread(self._stored().load, snapshot)
-        except OSError as error:
+        except (OSError, RecursionError) as error:  # the second: folders nested by the thousand
             raise SandboxError(
                 f"the workspace is restored in part only: {error}; mend that and restore again"
             ) from error

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import opensage
+from opensage.errors import SandboxError
 from opensage.protocols import ExecResult
 from opensage.sandbox.limits import MIB, SandboxLimits
 
@@ -234,3 +235,18 @@ def test_the_kit_cannot_be_changed_from_inside_when_it_is_the_workspace(tmp_path
     done = subprocess.run([sys.executable, "-c", script], env=env, cwd="/", capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["free", "opensage"]
     assert (home / "opensage/cli/main.py").read_bytes() == (package / "cli/main.py").read_bytes()
+
+
+def test_folders_nested_by_the_thousand_are_an_error_with_a_reason(inside: Callable[..., Any], work: Path) -> None:
+    nest = "import os\nfor _ in range(3000): os.mkdir('deep'); os.chdir('deep')"
+
+    async def body(sandbox: Any) -> None:
+        await sandbox.exec([sandbox.python, "-c", nest])
+        try:
+            with pytest.raises(SandboxError, match="cannot be saved"):
+                await sandbox.snapshot()
+        finally:
+            await sandbox.exec("rm -rf deep")
+
+    inside("bubblewrap", body)
+    assert not (work / "deep").exists()
