@@ -147,7 +147,7 @@ async def _content(run: Run, path: str) -> str:
         data = await run.sandbox.read_bytes(path, limit=_PROGRAM)
     except (ToolError, OSError):
         return ""
-    return data.decode("utf-8", "replace")
+    return run.mask.text(data.decode("utf-8", "replace"))
 
 
 def _runs(command: str, path: str) -> bool:

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from opensage.errors import ConfigError
 from opensage.files import read_regular
+from opensage.secrets import compiled
 from opensage.spec import Count, Limits, Positive
 
 _MOST_BYTES = 1 << 20
@@ -29,6 +30,22 @@ class Permissions(BaseModel):
     """Calls that a person must approve."""
     deny: tuple[str, ...] = ()
     """Calls that are never run."""
+
+
+class Secrets(BaseModel):
+    """What is masked beside the values of variables that are named like credentials."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patterns: tuple[str, ...] = ()
+    """Regular expressions; each whole match is masked. Those of all files and flags add up."""
+
+    @field_validator("patterns")
+    @classmethod
+    def _usable(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            compiled(pattern)
+        return patterns
 
 
 class Settings(BaseModel):
@@ -54,6 +71,8 @@ class Settings(BaseModel):
     """Seconds a run may take."""
     permissions: Permissions = Field(default_factory=Permissions)
     """Permission rules."""
+    secrets: Secrets = Field(default_factory=Secrets)
+    """What is masked."""
 
     def limits(self) -> Limits:
         """The limits of a run."""
@@ -139,7 +158,9 @@ def _explain(error: ValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] != "extra_forbidden":
         return f"{place}: {first['msg']} (got {first['input']!r})"
-    fields = Permissions.model_fields if place.startswith("permissions.") else Settings.model_fields
+    section = Settings.model_fields.get(place.partition(".")[0])
+    inner = section.annotation if section is not None and "." in place else Settings
+    fields = getattr(inner, "model_fields", Settings.model_fields)
     near = difflib.get_close_matches(place.rpartition(".")[2], fields, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(fields)}"
     return f"unknown key {place!r}; {hint}"
@@ -148,6 +169,11 @@ def _explain(error: ValidationError) -> str:
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = _merge(old, value)
+        elif key == "patterns" and isinstance(old, list) and isinstance(value, list):
+            merged[key] = [*old, *value]  # a project cannot show what its user hides
+        else:
+            merged[key] = value
     return merged

@@ -151,6 +151,11 @@ class Dispatcher:
         tool = self._run.toolbox.get(call.name)
         if tool is None:
             raise ToolError(self._run.unknown_tool(call.name))
+        if tool.changes and (place := self._run.mask.placeholder(call.arguments)):
+            raise ToolError(
+                f"Not run: {place} stands for a secret that is hidden from you, and it would be written in its place. "
+                "Change only what is around it: leave that text out of the arguments, e.g. edit another line."
+            )
         return tool
 
     async def _permitted(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> Decision:
@@ -177,9 +182,10 @@ class Dispatcher:
         )
         self._post(self._run.session.record(decided))
         self._run.remember(decided)
-        return Decision(decided.allowed, decided.reason, decided.arguments)
+        return Decision(decided.allowed, decided.reason, answer.arguments)  # as the person wrote them, secrets too
 
     def _answer(self, call: ToolCall, text: str, *, ok: bool, synthetic: str = "", **more: Any) -> ToolResult:
+        text = self._run.mask.text(text)  # before it is cut: half a secret could not be found
         shaped = shape(text, self._allowance, self._run.session.blobs)
         duration = round(more.pop("duration", 0.0), 4)
         return self._run.session.record(

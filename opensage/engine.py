@@ -22,11 +22,15 @@ from opensage.log.store import SessionStore
 from opensage.loop import loop
 from opensage.messages import Usage
 from opensage.models import default_model, open_model, robust
+from opensage.models.cassette import Recording
+from opensage.models.masked import Masked
 from opensage.models.registry import home_dir
 from opensage.prompt import system_message
 from opensage.protocols import Model, Sandbox
 from opensage.runtime import Run
 from opensage.sandbox import open_sandbox
+from opensage.sandbox.masked import MaskedSandbox
+from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
 from opensage.tools.write import CAREFUL
@@ -47,6 +51,7 @@ class Options(TypedDict, total=False):
         approve: "deny", "allow" or a function that gets the call.
         policy: permission rules.
         ask: answers questions of the agent.
+        mask: the secrets to hide; those of the environment without it.
     """
 
     agent: AgentSpec | None
@@ -60,6 +65,7 @@ class Options(TypedDict, total=False):
     approve: str | Approver
     policy: Policy | None
     ask: Callable[[str], Awaitable[str]] | None
+    mask: Mask | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class Engine:
         if options.get("toolkits"):
             raise ConfigError("toolkits cannot be loaded yet; pass functions in tools=")
         self.model = self._open_model(options.get("model"))
+        self.mask = self._mask(options.get("mask"))
         self.sandbox = self._open_sandbox(options.get("sandbox", "auto"))
         self.toolbox = self._toolbox(options.get("tools", ()))
         self.policy = options.get("policy") or Policy()
@@ -148,9 +155,17 @@ class Engine:
             wished = wished or self.spec.model
         return open_model(wished or default_model(os.environ))
 
+    def _mask(self, wished: Mask | None) -> Mask:
+        mask = Mask.of(os.environ, more=getattr(self.model, "secrets", None)) if wished is None else wished
+        if isinstance(self.model, Recording):
+            self.model.mask = mask
+        return mask
+
     def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
-        if isinstance(wished, Sandbox):
-            return wished
+        sandbox = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished)
+        return MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
+
+    def _named_sandbox(self, wished: str) -> Sandbox:
         # Without isolation the policy asks for each command; that needs somebody to ask.
         return open_sandbox(wished, self.workdir, approve_local=None if self.approve == "deny" else _asked_by_policy)
 
@@ -168,8 +183,8 @@ class Engine:
     def _open_session(self, wished: str | None) -> Session:
         folder = state_folder(self.workdir) / "sessions"
         if wished is None:
-            return Session(folder, new_id(), create=True, workdir=self.workdir)
-        return Session(folder, SessionStore(folder).path(wished).stem)
+            return Session(folder, new_id(), create=True, workdir=self.workdir, mask=self.mask or None)
+        return Session(folder, SessionStore(folder).path(wished).stem, mask=self.mask or None)
 
     async def turn(self, task: str | None) -> AsyncIterator[Event]:
         """One message of the user, or None to go on where an earlier run stopped."""
@@ -193,6 +208,7 @@ class Engine:
         except OpenSageError as error:
             if run.finished is None:
                 self._settle(run, "failed", str(error))
+            self.mask.error(error)
             raise
         finally:
             if run.finished is None:
@@ -221,10 +237,11 @@ class Engine:
             budget.turns, budget.tool_calls = summary.run_turns, summary.run_tool_calls
         coached = bool(getattr(self.model, "needs_coach", False))
         self.state[CAREFUL] = coached
+        model = robust(Budgeted(self.model, budget))
         return Run(
             session=self.session,
             spec=self.spec,
-            model=robust(Budgeted(self.model, budget)),
+            model=Masked(model, self.mask) if self.mask else model,
             toolbox=self.toolbox,
             sandbox=self.sandbox,
             workdir=self.workdir,
@@ -234,6 +251,7 @@ class Engine:
             ask=self.ask,
             coach=Coach() if coached else None,
             state=self.state,
+            mask=self.mask,
         )
 
     def _policy(self) -> Policy:
@@ -246,7 +264,8 @@ class Engine:
         found = load_instructions(self.workdir, home_dir())
         self.state["skills"] = found.skill_folders
         told = "\n\n".join(text for text in (found.text, found.skills_text) if text)
-        system = system_message(self.spec, self.sandbox.workdir, isolated=self.sandbox.isolated, instructions=told)
+        place = self.sandbox
+        system = self.mask.text(system_message(self.spec, place.workdir, isolated=place.isolated, instructions=told))
         known = self.session.conversation.system == system
         return self.session.record(
             RunStarted(

@@ -19,6 +19,7 @@ from opensage.log.session import Session
 from opensage.messages import Reply, ToolCall
 from opensage.models.text_calls import recover_calls
 from opensage.protocols import Model, Sandbox
+from opensage.secrets import Mask
 from opensage.spec import AgentSpec
 from opensage.tools.base import ToolContext
 from opensage.tools.toolbox import Toolbox
@@ -54,6 +55,7 @@ class Run:
     guard: LoopGuard = field(default_factory=LoopGuard)
     coach: Coach | None = None
     compactor: Compactor = field(init=False)
+    mask: Mask = field(default_factory=Mask)
     reply: Reply | None = None
     tools_on: bool = True
     lost: SandboxLost | None = None
@@ -78,7 +80,9 @@ class Run:
         )
 
     def normalise(self, reply: Reply) -> Reply:
-        """The reply with calls printed as text made real, and ids that no earlier call of this history has."""
+        """The reply without secrets, with calls printed as text made real, and ids new to this history."""
+        if self.mask:
+            reply = self.mask.reply(reply)
         if self.tools_on:
             reply = recover_calls(reply, self.toolbox.names)
         unique = self.session.conversation.unique_id

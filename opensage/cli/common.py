@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opensage.approval import Approver, Policy
+from opensage.cli import masking
 from opensage.config import Settings, load_settings
 from opensage.engine import Engine, checked_folder
 from opensage.log.store import SessionStore
@@ -36,6 +37,7 @@ def open_engine(
         policy=Policy.parse(rules.allow, rules.ask, rules.deny),
         session=session,
         ask=ask,
+        mask=masking.use_patterns(settings.secrets.patterns),
     )
 
 

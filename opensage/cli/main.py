@@ -133,9 +133,13 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except (OpenSageError, OSError) as error:
         if "--debug" in words:
-            traceback.print_exc()
+            _print_traceback()
         _complain(f"error: {error}")
         return 2
+    except Exception as error:  # noqa: BLE001 a defect: shown whole, but for its secrets
+        _print_traceback()
+        _complain(f"error: {type(error).__name__}; this is a defect of the kit, please report it")
+        return 70
     return code if isinstance(code, int) else 0
 
 
@@ -144,6 +148,13 @@ def _complain(text: str) -> None:
 
     with contextlib.suppress(OSError):
         print(" ".join(clean(text).split()), file=sys.stderr)
+
+
+def _print_traceback() -> None:
+    from opensage.cli.masking import masked
+
+    with contextlib.suppress(OSError):
+        print(masked(traceback.format_exc()), file=sys.stderr)
 
 
 def _misused(text: str) -> None:

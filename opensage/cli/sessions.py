@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,11 +20,15 @@ Id = Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or l
 
 
 def _store(workdir: Path) -> SessionStore:
+    from opensage.cli.masking import use_patterns
+    from opensage.config import load_settings
     from opensage.log.store import SessionStore
 
-    if not workdir.expanduser().is_dir():
+    folder = workdir.expanduser()
+    if not folder.is_dir():
         raise ConfigError(f"{workdir} is not a folder; name the one the sessions belong to with --workdir")
-    return SessionStore(workdir.expanduser() / ".opensage" / "sessions")
+    patterns = load_settings(folder, env=os.environ).secrets.patterns
+    return SessionStore(folder / ".opensage" / "sessions", use_patterns(patterns))
 
 
 @app.command("list")

@@ -12,6 +12,8 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
+from opensage.cli.masking import masked
+
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _HIDDEN = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
@@ -23,8 +25,8 @@ _TAIL = 8000
 
 
 def clean(text: str) -> str:
-    """The text without what could steer the terminal or hide what is said: escapes, controls, text direction."""
-    return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_HIDDEN)
+    """The text without secrets, nor what could steer the terminal or hide what is said: escapes, text direction."""
+    return masked(_ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_HIDDEN))
 
 
 def markdown(text: str) -> Markdown:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from opensage.approval import Decision
 from opensage.arguments import parse_arguments
+from opensage.cli.masking import masked
 from opensage.cli.show import Screen
 from opensage.cli.stream import clean
 from opensage.errors import ToolError
@@ -156,7 +157,12 @@ def _history(path: Path) -> History:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+
+    class MaskedHistory(FileHistory):
+        def store_string(self, string: str) -> None:
+            super().store_string(masked(string))
+
+    return MaskedHistory(str(path))
 
 
 def _bindings() -> KeyBindings:

@@ -8,9 +8,13 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opensage.errors import SessionBusy, SessionError
 from opensage.log.events import Event, Recovered, decode, encode
+
+if TYPE_CHECKING:
+    from opensage.secrets import Mask
 
 SYNC_EVERY = 1.0
 """Seconds that a power cut may cost; a killed process loses nothing, since every line is one write."""
@@ -89,15 +93,16 @@ def parse(data: bytes) -> Loaded:
 
 
 class Journal:
-    """Appends events to one log file. Not thread-safe: one event loop owns it.
+    """Appends events to one log file. Not thread-safe: one event loop owns it. With a mask no secret gets into it.
 
     Raises:
         SessionBusy: another process or run holds the log.
         SessionError: the file cannot be opened or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mask: Mask | None = None) -> None:
         self.path = path
+        self._mask = mask
         self._file = self._open(path)
         loaded = load(path)
         self.events = loaded.events
@@ -142,6 +147,9 @@ class Journal:
             raise SessionError(f"session {self.path.stem} is closed")
         event.seq, event.time = self._next, round(time.time(), 3)
         line = encode(event)
+        if self._mask is not None and self._mask.hits(line):
+            self._mask.event(event)
+            line = encode(event)
         try:
             self._write(line)
             self._sync(event.durable)

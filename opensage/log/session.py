@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from opensage import __version__
 from opensage.errors import SessionError
@@ -16,6 +16,9 @@ from opensage.log.conversation import Conversation
 from opensage.log.events import Event, Recovered, SessionStarted, ToolResult
 from opensage.log.folds import Summary
 from opensage.log.journal import Journal
+
+if TYPE_CHECKING:
+    from opensage.secrets import Mask
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 E = TypeVar("E", bound=Event)
@@ -72,17 +75,27 @@ class Session:
         SessionError: it does not exist (with `create=False`) or cannot be opened.
     """
 
-    def __init__(self, folder: Path, session: str, *, create: bool = False, workdir: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        session: str,
+        *,
+        create: bool = False,
+        workdir: Path | None = None,
+        mask: Mask | None = None,
+    ) -> None:
         path = folder / f"{check_id(session)}.jsonl"
         if not create and not path.exists():
             raise SessionError(f"no session {session} in {folder}; `opensage sessions list` shows those there are")
         self._make_folder(folder)
         self.id = session
-        self.journal = Journal(path)
+        self.journal = Journal(path, mask)
         self.blobs = BlobStore(folder / f"{session}.blobs")
         self.conversation = Conversation()
         self.summary = Summary()
         for event in self.journal.events:
+            if mask:  # what an earlier run did not know for a secret
+                mask.event(event)
             self._fold(event)
         loaded, self.journal.events = self.journal.events, []
         if not any(isinstance(event, SessionStarted) for event in loaded):

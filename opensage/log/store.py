@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opensage.errors import SessionError
 from opensage.log.conversation import Conversation
@@ -14,12 +15,16 @@ from opensage.log.folds import Summary, summarise
 from opensage.log.journal import Journal, Loaded, load
 from opensage.log.session import check_id, new_id
 
+if TYPE_CHECKING:
+    from opensage.secrets import Mask
+
 
 class SessionStore:
-    """The folder `.opensage/sessions` of a project. Reading needs no lock."""
+    """The folder `.opensage/sessions` of a project. Reading needs no lock. With a mask no secret comes out of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mask: Mask | None = None) -> None:
         self.folder = folder
+        self._mask = mask
 
     def ids(self) -> list[str]:
         """All ids, oldest first."""
@@ -45,7 +50,11 @@ class SessionStore:
 
     def load(self, session: str) -> Loaded:
         """The events of a session."""
-        return load(self.path(session))
+        loaded = load(self.path(session))
+        if self._mask:
+            for event in loaded.events:
+                self._mask.event(event)
+        return loaded
 
     def summaries(self) -> Iterator[Summary]:
         """One fold a session, oldest first; an unreadable log is reported as status "unreadable"."""
@@ -83,7 +92,7 @@ class SessionStore:
             SessionError: `at` is before the first event.
         """
         source = self.path(session)
-        events = [e for e in load(source).events if at is None or e.seq <= at]
+        events = [e for e in self.load(source.stem).events if at is None or e.seq <= at]
         if not events or (at is not None and at < 0):
             raise SessionError(
                 f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them"

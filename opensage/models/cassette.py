@@ -19,8 +19,8 @@ from opensage.models.failures import classify, one_line
 from opensage.models.openai_chunks import count, wire
 from opensage.models.retry import Wrapper, closable
 from opensage.protocols import Model
+from opensage.secrets import Mask
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bxox[abposr]-[\w-]{10,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bgsk_[A-Za-z0-9]{20,}"
@@ -30,27 +30,20 @@ _SECRET_TEXT = re.compile(
 HIDDEN = "[secret]"
 
 
-def redact(value: Any, env: Mapping[str, str] | None = None) -> Any:
-    """A copy of JSON data without keys: values of secret-looking variables, and texts shaped like a provider's key."""
-    known = sorted(_secrets(os.environ if env is None else env), key=len, reverse=True)
-    return _redact(value, known)
+def redact(value: Any, mask: Mask) -> Any:
+    """A copy of JSON data without the secrets of a mask, nor texts shaped like a provider's key."""
+    return _without_keys(mask.data(value))
 
 
-def _secrets(env: Mapping[str, str]) -> set[str]:
-    return {value for name, value in env.items() if len(value) >= 8 and _SECRET_NAME.search(name)}
-
-
-def _redact(value: Any, known: list[str]) -> Any:
+def _without_keys(value: Any) -> Any:
     if isinstance(value, str):
-        for secret in known:
-            value = value.replace(secret, HIDDEN)
         return _SECRET_TEXT.sub(HIDDEN, value)
     if isinstance(value, Mapping):
-        return {_redact(k, known): _redact(v, known) for k, v in value.items()}
-    return [_redact(v, known) for v in value] if isinstance(value, (list, tuple)) else value
+        return {_without_keys(key): _without_keys(item) for key, item in value.items()}
+    return [_without_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def canonical(request: Request) -> dict[str, Any]:
+def canonical(request: Request, mask: Mask | None = None) -> dict[str, Any]:
     """The request as it is compared: without our own notes, without secrets, in plain JSON."""
     body = {
         "messages": wire(request.messages),
@@ -59,7 +52,7 @@ def canonical(request: Request) -> dict[str, Any]:
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(redact(body), default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(redact(body, mask or Mask.of(os.environ)), default=str))
     return plain
 
 
@@ -76,6 +69,7 @@ class Recording(Wrapper):
         super().__init__(model)
         self._folder = Path(folder).expanduser()
         self._counts: dict[str, int] = {}
+        self.mask = Mask.of(os.environ, more=getattr(model, "secrets", None))
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Stream the inner model's reply, then keep it. A reply that was broken off by us is not kept."""
@@ -87,7 +81,7 @@ class Recording(Wrapper):
                     yield delta
         except ModelError as error:
             failure = error
-        self._keep(canonical(request), assembler.reply(), failure)
+        self._keep(canonical(request, self.mask), assembler.reply(), failure)
         if failure is not None:
             raise failure
 
@@ -97,10 +91,10 @@ class Recording(Wrapper):
         self._counts[key] = number + 1
         record: dict[str, Any] = {"model": self.name, "context_window": self.context_window, "request": body}
         if failure is None:
-            record["reply"] = redact(asdict(reply))
+            record["reply"] = redact(asdict(self.mask.reply(reply)), self.mask)
         else:
             record["error"] = redact(
-                {"status": failure.status, "message": str(failure), "retry_after": failure.retry_after}
+                {"status": failure.status, "message": str(failure), "retry_after": failure.retry_after}, self.mask
             )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -113,6 +113,11 @@ class LitellmModel:
         return self._name
 
     @property
+    def secrets(self) -> dict[str, str]:
+        """Keys that the caller gave, by name, to be masked."""
+        return {k: v for k, v in self._options.items() if k == "api_key" and isinstance(v, str)}
+
+    @property
     def provider(self) -> str:
         """The provider part of the model string."""
         return provider_of(self._name) or self._name

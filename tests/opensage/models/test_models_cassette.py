@@ -16,6 +16,7 @@ from opensage.messages import Reply, Request, Usage
 from opensage.models import Assembler, Recording, Replaying, ScriptedModel, open_model
 from opensage.models.cassette import redact
 from opensage.protocols import Model
+from opensage.secrets import Mask
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {}}}
 
@@ -118,7 +119,7 @@ def test_secrets_are_never_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_ordinary_text_is_not_redacted() -> None:
     text = {"a": ["task-oriented-programming-language", "sk-1", "bearer of news", 3, None]}
-    assert redact(text, {"PATH": "/usr/bin", "TOKEN": "short"}) == text
+    assert redact(text, Mask.of({"PATH": "/usr/bin", "TOKEN": "short"})) == text
 
 
 def test_another_process_finds_the_same_request(tmp_path: Path) -> None:
