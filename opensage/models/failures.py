@@ -78,7 +78,7 @@ def classify(
     """
     said = one_line(message)
     head = f"{model}: " if model else ""
-    if is_overflow(said, status):
+    if status == 413 or is_overflow(said, status):  # too large is too large: waiting does not make it smaller
         return ContextOverflow(f"{head}the request is larger than the model's window ({said})", status=status)
     if status == 401 or (status == 403 and _KEY.search(said)) or _NO_KEY.search(said):
         return MissingKey(f"{head}the provider refused the key ({said}); set {key_names(model)}", status=status)

@@ -136,19 +136,28 @@ class LitellmModel:
         _users.add(id(self))
         _ignore_warnings()
         response: Any = None
-        finished = False
+        finished = heard = False
         try:
             response = await litellm.acompletion(**self._arguments(request))
             async for chunk in response:
                 delta = self._delta(chunk, litellm)
                 finished = finished or delta.finish_reason is not None
+                heard = heard or _says_something(delta)
                 yield delta
+            if not heard and "json" in _kind(response):  # a server that does not stream
+                whole = await litellm.acompletion(
+                    **{**self._arguments(request), "stream": False, "stream_options": None}
+                )
+                yield (delta := self._delta(whole, litellm))
+                heard = _says_something(delta)
         except Exception as error:  # litellm raises its own, the HTTP library's and plain exceptions
             raise self._failure(error, litellm) from error
         finally:
             await _close_response(response)
         if not finished:
             raise ModelError(f"{self._name}: the stream was cut before its end", retryable=True)
+        if not heard:  # litellm calls this the end of a reply
+            raise ModelError(f"{self._name}: the answer ({_kind(response)}) holds no reply", retryable=True)
 
     def _check_key(self) -> None:
         """Say that a well-known provider's key is missing without waiting for the import."""
@@ -216,7 +225,7 @@ class LitellmModel:
         if "LLM Provider NOT provided" in message:
             close = near(self._name, list(known_models())) or "."
             return ModelNotFound(f"unknown model {self._name!r}{close} Write PROVIDER/MODEL")
-        status = _status(error, litellm)
+        status = _answered(error) or _status(error, litellm)
         if isinstance(error, getattr(litellm, "ContextWindowExceededError", ())):
             message, status = f"{message} (context length exceeded)", 400
         if status is None and not isinstance(error, litellm.APIError):
@@ -245,6 +254,27 @@ def _status(error: Exception, litellm: Any) -> int | None:
         return _status(inner, litellm) if isinstance(inner, Exception) else 503
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) and 100 <= status < 600 else None
+
+
+def _answered(error: BaseException | None) -> int | None:
+    """The status of the provider's answer, which litellm's own error may have changed; None without an answer."""
+    found = None
+    for _ in range(8):
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        found = status if isinstance(status, int) and 400 <= status < 600 else found
+        error = None if error is None else error.__cause__ or error.__context__
+    return found
+
+
+def _says_something(delta: Delta) -> bool:
+    return bool(delta.text or delta.calls or delta.extra or delta.usage)
+
+
+def _kind(response: Any) -> str:
+    """The content type of an answer, as far as litellm tells."""
+    hidden = getattr(response, "_hidden_params", None)
+    headers = hidden.get("additional_headers") if isinstance(hidden, dict) else None
+    return str((headers or {}).get("llm_provider-content-type") or "of an unknown kind")
 
 
 def _is_transport(error: Exception) -> bool:

@@ -18,14 +18,21 @@ class Exchange:
         self._handler, self.body = handler, body
 
     def fail(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps({"error": {"message": message, "type": "invalid_request_error"}}).encode()
+        body = json.dumps({"error": {"message": message, "type": "invalid_request_error"}})
+        self.answer(status, "application/json", body, headers)
+
+    def answer(self, status: int, kind: str, body: str, headers: dict[str, str] | None = None) -> None:
+        data = body.encode()
         self._handler.send_response(status)
-        self._handler.send_header("Content-Type", "application/json")
+        self._handler.send_header("Content-Type", kind)
         self._handler.send_header("Content-Length", str(len(data)))
         for name, value in (headers or {}).items():
             self._handler.send_header(name, value)
         self._handler.end_headers()
         self._handler.wfile.write(data)
+
+    def hang_up(self) -> None:
+        self._handler.close_connection = True
 
     def begin(self) -> None:
         self._handler.send_response(200)
