@@ -73,6 +73,8 @@ class Settings(BaseModel):
     """Permission rules."""
     secrets: Secrets = Field(default_factory=Secrets)
     """What is masked."""
+    tracing: Literal["off", "on", "content"] = "off"
+    """OpenTelemetry spans; "content" puts messages, arguments and results into them."""
 
     def limits(self) -> Limits:
         """The limits of a run."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from opensage.approval import Approver, Policy, Rule
 from opensage.budget import Budget, Budgeted
@@ -36,6 +36,9 @@ from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
 from opensage.tools.write import CAREFUL
 from opensage.trust import SettingsWatch
 
+if TYPE_CHECKING:
+    from opensage.tracing import Tracing
+
 
 class Options(TypedDict, total=False):
     """Keyword arguments of `run`, `arun` and `stream`.
@@ -52,6 +55,7 @@ class Options(TypedDict, total=False):
         policy: permission rules.
         ask: answers questions of the agent.
         mask: the secrets to hide; those of the environment without it.
+        tracing: "off", "on", "content" or a `Tracing`; see docs/tracing.md.
     """
 
     agent: AgentSpec | None
@@ -66,6 +70,7 @@ class Options(TypedDict, total=False):
     policy: Policy | None
     ask: Callable[[str], Awaitable[str]] | None
     mask: Mask | None
+    tracing: str | Tracing | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ class Engine:
             raise ConfigError("toolkits cannot be loaded yet; pass functions in tools=")
         self.model = self._open_model(options.get("model"))
         self.mask = self._mask(options.get("mask"))
+        self.tracing = _tracing(options.get("tracing"))
+        self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
         self.sandbox = self._open_sandbox(options.get("sandbox", "auto"))
         self.toolbox = self._toolbox(options.get("tools", ()))
         self.policy = options.get("policy") or Policy()
@@ -163,7 +170,8 @@ class Engine:
 
     def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
         sandbox = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished)
-        return MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
+        masked = MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
+        return masked if self.spans is None else self.spans.sandbox(masked)
 
     def _named_sandbox(self, wished: str) -> Sandbox:
         # Without isolation the policy asks for each command; that needs somebody to ask.
@@ -186,8 +194,14 @@ class Engine:
             return Session(folder, new_id(), create=True, workdir=self.workdir, mask=self.mask or None)
         return Session(folder, SessionStore(folder).path(wished).stem, mask=self.mask or None)
 
-    async def turn(self, task: str | None) -> AsyncIterator[Event]:
+    def turn(self, task: str | None) -> AsyncIterator[Event]:
         """One message of the user, or None to go on where an earlier run stopped."""
+        events = self._turn(task)
+        if self.spans is None:
+            return events
+        return self.spans.run(self.spec.name, self.model.name, self.session.id, task, events)
+
+    async def _turn(self, task: str | None) -> AsyncIterator[Event]:
         self._check(task)
         before = self.session.summary.status, self.session.summary.text
         idle = task is None and self._nothing_to_do()
@@ -237,12 +251,13 @@ class Engine:
             budget.turns, budget.tool_calls = summary.run_turns, summary.run_tool_calls
         coached = bool(getattr(self.model, "needs_coach", False))
         self.state[CAREFUL] = coached
-        model = robust(Budgeted(self.model, budget))
+        spans = self.spans
+        model = robust(Budgeted(self.model if spans is None else spans.model(self.model), budget))
         return Run(
             session=self.session,
             spec=self.spec,
             model=Masked(model, self.mask) if self.mask else model,
-            toolbox=self.toolbox,
+            toolbox=self.toolbox if spans is None else spans.toolbox(self.toolbox),
             sandbox=self.sandbox,
             workdir=self.workdir,
             budget=budget,
@@ -334,6 +349,16 @@ class Engine:
         finally:
             self.warning = self._watch.close()
             self.session.close()
+            if self.tracing is not None:
+                self.warning = self.warning or await self.tracing.flush()
+
+
+def _tracing(wished: str | Tracing | None) -> Tracing | None:
+    if wished in (None, "off"):
+        return None
+    from opensage.tracing import Tracing
+
+    return Tracing.of(wished)
 
 
 async def _asked_by_policy(_command: str) -> bool:

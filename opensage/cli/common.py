@@ -38,6 +38,7 @@ def open_engine(
         session=session,
         ask=ask,
         mask=masking.use_patterns(settings.secrets.patterns),
+        tracing=settings.tracing,
     )
 
 
