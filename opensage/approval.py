@@ -1,94 +1,91 @@
-"""Permission rules: allow, ask or deny a call, by tool and by a pattern over its arguments."""
+"""Whether a call may run: rules, and the person who is asked where they say so."""
 
 from __future__ import annotations
 
-import fnmatch
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+from opensage.arguments import parse_arguments
 from opensage.errors import ConfigError
 from opensage.messages import ToolCall
+from opensage.permissions import Rule, Subject, Workspace, allowed
 from opensage.tools.base import Tool
 
 Verdict = Literal["allow", "ask", "deny"]
+HIDDEN = (
+    "rule deny {rule} may speak of it: what it runs cannot be seen beforehand. Write it as plain commands, without "
+    "variables, wildcards or quoted scripts in the place of a command"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule, written `tool` or `tool(pattern)`; both are shell globs, e.g. `shell(git *)`, `mcp_*`.
+class Ruling(NamedTuple):
+    """What to do with a call. `person`: a deny rule may speak of it, so a person may allow it, not `--yes`."""
 
-    The pattern is matched against the tool's main argument (command, path) and against the arguments as JSON.
-    """
-
-    tool: str
-    pattern: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Rule:
-        """Read `tool` or `tool(pattern)`.
-
-        Raises:
-            ConfigError: neither.
-        """
-        text = text.strip()
-        if not text or text.startswith("("):
-            raise ConfigError(f"permission rule {text!r} names no tool; write e.g. shell or shell(git *)")
-        if "(" not in text:
-            return cls(text)
-        if not text.endswith(")"):
-            raise ConfigError(f"permission rule {text!r} lacks its closing parenthesis; write e.g. shell(git *)")
-        tool, _, pattern = text[:-1].partition("(")
-        return cls(tool.strip(), pattern)
-
-    def matches(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Whether the rule speaks of this call."""
-        if not fnmatch.fnmatchcase(tool.name, self.tool):
-            return False
-        if not self.pattern:
-            return True
-        return any(fnmatch.fnmatchcase(text, self.pattern) for text in _texts(tool, arguments))
-
-    def __str__(self) -> str:
-        return f"{self.tool}({self.pattern})" if self.pattern else self.tool
-
-
-def _texts(tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
-    texts = [json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)]
-    target = arguments.get(tool.target) if tool.target else None
-    return [str(target), *texts] if target is not None else texts
+    verdict: Verdict
+    why: str
+    person: bool = False
 
 
 @dataclass(slots=True)
 class Policy:
-    """Rules in order of strength: deny beats ask beats allow; then the tool's own default; then its nature.
+    """Rules in order of strength: deny beats always beats ask beats allow; then the tool's default; then its nature.
 
-    A tool that changes things is allowed inside an isolating sandbox, and asked for outside one.
+    `always` holds what a person chose for the rest of a session. A tool that changes things is allowed inside an
+    isolating sandbox, and asked for outside one.
     """
 
     allow: list[Rule] = field(default_factory=list)
     ask: list[Rule] = field(default_factory=list)
     deny: list[Rule] = field(default_factory=list)
+    always: list[Rule] = field(default_factory=list)
 
     @classmethod
     def parse(cls, allow: Sequence[str] = (), ask: Sequence[str] = (), deny: Sequence[str] = ()) -> Policy:
         """Read the three lists of a configuration."""
         return cls(*([Rule.parse(text) for text in texts] for texts in (allow, ask, deny)))
 
-    def verdict(self, tool: Tool, arguments: Mapping[str, Any], *, isolated: bool) -> tuple[Verdict, str]:
-        """What to do with a call, and why."""
-        named: tuple[tuple[Verdict, list[Rule]], ...] = (("deny", self.deny), ("ask", self.ask), ("allow", self.allow))
-        for verdict, rules in named:
-            for rule in rules:
-                if rule.matches(tool, arguments):
-                    return verdict, f"rule {verdict} {rule}"
+    def ruling(
+        self, tool: Tool, arguments: Mapping[str, Any], *, isolated: bool, place: Workspace | None = None
+    ) -> Ruling:
+        """What to do with a call, and why. `place` is the workspace that paths are relative to."""
+        ruled = None
+        if self.allow or self.ask or self.deny or self.always:
+            ruled = self._ruled(Subject.of(tool, arguments, place or Workspace(Path())))
+        if ruled is not None:
+            return ruled
         if tool.approval is not None:
-            return tool.approval, f"default of {tool.name}"
+            return Ruling(tool.approval, f"default of {tool.name}")
         if tool.changes and not isolated:
-            return "ask", "there is no isolation"
-        return "allow", "default"
+            return Ruling("ask", "there is no isolation")
+        return Ruling("allow", "default")
+
+    def _ruled(self, subject: Subject) -> Ruling | None:
+        denies = _touching(self.deny, subject)
+        if denies["yes"]:
+            return Ruling("deny", f"rule deny {denies['yes']}")
+        if denies["maybe"]:
+            return Ruling("ask", HIDDEN.format(rule=denies["maybe"]), person=True)
+        if rule := allowed(self.always, subject):
+            return Ruling("allow", f"the user said always {rule}")
+        asks = _touching(self.ask, subject)
+        if rule := asks["yes"] or asks["maybe"]:
+            return Ruling("ask", f"rule ask {rule}")
+        if rule := allowed(self.allow, subject):
+            return Ruling("allow", f"rule allow {rule}")
+        return None
+
+
+def _touching(rules: list[Rule], subject: Subject) -> dict[str, Rule | None]:
+    found: dict[str, Rule | None] = {"yes": None, "maybe": None, "no": None}
+    for rule in rules:
+        match = rule.touches(subject)
+        found[match] = found[match] or rule
+        if match == "yes":
+            break
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +119,20 @@ async def decide(approve: str | Approver, call: ToolCall) -> Decision:
     answer = approve(call)
     if inspect.isawaitable(answer):
         answer = await answer
-    return _decision(answer)
+    return _decision(answer, call)
 
 
-def _decision(answer: object) -> Decision:
+def _decision(answer: object, call: ToolCall) -> Decision:
     if isinstance(answer, Decision):
+        if answer.remember:
+            Rule.parse(answer.remember)
         return answer
     if isinstance(answer, bool):
         return Decision(answer, "approved" if answer else "the user refused it")
     if isinstance(answer, ToolCall):
-        answer = json.loads(answer.arguments)
+        if answer.name != call.name:
+            raise ConfigError(f"the approve function may edit arguments, not turn {call.name} into {answer.name}")
+        answer = parse_arguments(answer.arguments)
     if isinstance(answer, Mapping):
         return Decision(True, "approved with changes", dict(answer))
     raise ConfigError(f"the approve function must answer True, False, a Decision or an edited call, not {answer!r}")

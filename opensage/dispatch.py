@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from opensage.approval import Decision, decide
 from opensage.arguments import is_complete, parse_arguments
 from opensage.errors import OpenSageError, SandboxLost, SessionError, ToolError
-from opensage.log.events import ApprovalAsked, ApprovalDecided, Event, ToolResult, ToolStarted
+from opensage.log.events import Event, ToolResult, ToolStarted
 from opensage.messages import ToolCall
+from opensage.permit import permit
 from opensage.shape import Allowance, shape
 from opensage.tools.base import Tool, ToolOutput
 from opensage.tools.result import result_text
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CANCEL_GRACE = 10.0
 """Seconds a cancelled tool has to end."""
+EDIT_SHOWN = 500
+"""Characters of edited arguments that the model is told."""
 
 
 class Dispatcher:
@@ -91,12 +94,15 @@ class Dispatcher:
         try:
             await self._run_call(call, began)
         except asyncio.CancelledError:
-            self._post(self._answer(call, "[cancelled while it was running]", ok=False, synthetic="cancelled"))
+            began_it = call.id in self._run.session.conversation.started
+            text = "[cancelled while it was running]" if began_it else "[cancelled before it ran]"
+            self._post(self._answer(call, text, ok=False, synthetic="cancelled"))
             raise
-        except (KeyboardInterrupt, SessionError) as error:
+        except KeyboardInterrupt as error:
             self._escaped = error
-            if not isinstance(error, SessionError):
-                self._post(self._answer(call, "[interrupted by the user]", ok=False, synthetic="cancelled"))
+            self._post(self._answer(call, "[interrupted by the user]", ok=False, synthetic="cancelled"))
+        except BaseException as error:  # noqa: BLE001 a broken log or approve function: it leaves the run, see `events`
+            self._escaped = error
         finally:
             self._running -= 1
             self._changed.set()
@@ -107,9 +113,13 @@ class Dispatcher:
             arguments = parse_arguments(call.arguments)
             if self._run.coach is not None:
                 await self._run.coach.check(self._run, tool.name, arguments)
-            decision = await self._permitted(tool, call, arguments)
+            decision = await permit(self._run, tool, call, arguments, self._post)
         except ToolError as error:
             self._post(self._answer(call, str(error), ok=False, synthetic="invalid"))
+            return
+        except SandboxLost as error:  # the coach looked into a file
+            self._run.sandbox_lost(error)
+            self._post(self._answer(call, f"The sandbox was lost: {error}", ok=False))
             return
         if not decision.allowed:
             text = f"Not permitted: {decision.reason}. Do not try to get around it; go on without it or finish."
@@ -119,9 +129,11 @@ class Dispatcher:
             self._post(self._answer(call, f"[not run: {refusal}]", ok=False, synthetic="limit"))
             return
         self._post(self._run.session.record(ToolStarted(id=call.id, name=call.name)))
-        value, ok = await self._invoke(tool, call, dict(decision.arguments or arguments))
+        edited = decision.arguments
+        value, ok = await self._invoke(tool, call, dict(arguments if edited is None else edited))
         diff = value.diff if isinstance(value, ToolOutput) else ""
         text = value.text if isinstance(value, ToolOutput) else result_text(value)
+        text = text if edited is None else f"[the user changed the call before it ran: {_short(edited)}]\n{text}"
         self._post(self._answer(call, text, ok=ok, duration=time.perf_counter() - began, diff=diff))
 
     async def _invoke(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> tuple[object, bool]:
@@ -158,32 +170,6 @@ class Dispatcher:
             )
         return tool
 
-    async def _permitted(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> Decision:
-        earlier = self._run.session.conversation.decided.get(call.id)
-        if earlier is not None:
-            return Decision(earlier.allowed, earlier.reason, earlier.arguments)
-        verdict, why = self._run.policy.verdict(tool, arguments, isolated=self._run.sandbox.isolated)
-        if verdict == "allow":
-            return Decision(True, why)
-        if verdict == "deny":
-            return Decision(False, why)
-        async with self._run.asking:
-            return await self._ask(call, arguments, why)
-
-    async def _ask(self, call: ToolCall, arguments: dict[str, Any], why: str) -> Decision:
-        self._post(self._run.session.record(ApprovalAsked(id=call.id, name=call.name, arguments=arguments)))
-        answer = await decide(self._run.approve, call)
-        decided = ApprovalDecided(
-            id=call.id,
-            allowed=answer.allowed,
-            reason=answer.reason if answer.allowed else f"{why}, and {answer.reason or 'it was refused'}",
-            arguments=None if answer.arguments is None else dict(answer.arguments),
-            remember=answer.remember,
-        )
-        self._post(self._run.session.record(decided))
-        self._run.remember(decided)
-        return Decision(decided.allowed, decided.reason, answer.arguments)  # as the person wrote them, secrets too
-
     def _answer(self, call: ToolCall, text: str, *, ok: bool, synthetic: str = "", **more: Any) -> ToolResult:
         text = self._run.mask.text(text)  # before it is cut: half a secret could not be found
         shaped = shape(text, self._allowance, self._run.session.blobs)
@@ -211,6 +197,11 @@ class Dispatcher:
         for call in list(self._run.session.conversation.open.values()):
             if call.id in ours:
                 self._answer(call, text, ok=False, synthetic=synthetic)
+
+
+def _short(arguments: Mapping[str, Any]) -> str:
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return text if len(text) <= EDIT_SHOWN else f"{text[:EDIT_SHOWN]}..."
 
 
 def time_limit(seconds: float | None) -> AbstractAsyncContextManager[object]:

@@ -11,20 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from opensage.approval import Approver, Policy, Rule
+from opensage.approval import Approver, Policy
+from opensage.arguments import parse_arguments
 from opensage.budget import Budget, Budgeted
 from opensage.coach import Coach
 from opensage.compaction import Compactor
-from opensage.errors import ConfigError, OpenSageError
+from opensage.errors import ConfigError, OpenSageError, ToolError
 from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
-from opensage.messages import Usage
+from opensage.messages import ToolCall, Usage
 from opensage.models import default_model, open_model, robust
 from opensage.models.cassette import Recording
 from opensage.models.masked import Masked
 from opensage.models.registry import home_dir
+from opensage.permissions import Rule, Workspace, suggest
 from opensage.prompt import system_message
 from opensage.protocols import Model, Sandbox
 from opensage.runtime import Run
@@ -270,10 +272,20 @@ class Engine:
         )
 
     def _policy(self) -> Policy:
-        policy = Policy([*self.policy.allow], [*self.policy.ask], [*self.policy.deny])
+        given = self.policy
+        policy = Policy([*given.allow], [*given.ask], [*given.deny], [*given.always])
         for rule, allowed in self.session.summary.remembered:
-            (policy.allow if allowed else policy.deny).append(Rule.parse(rule))
+            (policy.always if allowed else policy.deny).append(Rule.parse(rule))
         return policy
+
+    def suggest(self, call: ToolCall) -> Rule | None:
+        """The rule to offer a person who would say "always" to a call; None when there is no fitting one."""
+        tool = self.toolbox.get(call.name)
+        place = Workspace(self.workdir, self.sandbox.workdir)
+        try:
+            return None if tool is None else suggest(tool, parse_arguments(call.arguments), place)
+        except ToolError:
+            return None
 
     def _started(self, run: Run, *, resumed: bool) -> RunStarted:
         found = load_instructions(self.workdir, home_dir())

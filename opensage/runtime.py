@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opensage.approval import Approver, Policy, Rule
+from opensage.approval import Approver, Policy
 from opensage.budget import Budget
 from opensage.coach import Coach
 from opensage.compaction import Compactor
@@ -18,6 +18,7 @@ from opensage.log.events import ApprovalDecided, RunFinished
 from opensage.log.session import Session
 from opensage.messages import Reply, ToolCall
 from opensage.models.text_calls import recover_calls
+from opensage.permissions import Rule, Workspace
 from opensage.protocols import Model, Sandbox
 from opensage.secrets import Mask
 from opensage.spec import AgentSpec
@@ -54,8 +55,8 @@ class Run:
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     guard: LoopGuard = field(default_factory=LoopGuard)
     coach: Coach | None = None
-    compactor: Compactor = field(init=False)
     mask: Mask = field(default_factory=Mask)
+    compactor: Compactor = field(init=False)
     reply: Reply | None = None
     tools_on: bool = True
     lost: SandboxLost | None = None
@@ -103,8 +104,13 @@ class Run:
     def remember(self, decided: ApprovalDecided) -> None:
         """Keep a rule for the rest of the session; it can never undo a deny."""
         if decided.remember:
-            rules = self.policy.allow if decided.allowed else self.policy.deny
+            rules = self.policy.always if decided.allowed else self.policy.deny
             rules.append(Rule.parse(decided.remember))
+
+    @property
+    def place(self) -> Workspace:
+        """What paths in permission rules are relative to."""
+        return Workspace(self.workdir, self.sandbox.workdir)
 
     def sandbox_lost(self, error: SandboxLost) -> None:
         """Count a loss: the first restarts the sandbox, the second ends the run."""

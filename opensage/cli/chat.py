@@ -98,7 +98,7 @@ def chat(
     """Open the chat; returns the exit code."""
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     screen = Screen(spent=lambda: _spent(engine))
-    person = Person(screen)
+    person = Person(screen, lambda call: engine.suggest(call))
     approve: str | Approver = "allow" if yes else (person.approve if terminal else "deny")
     settings = settings_for(workdir, flags, config)
     engine = open_engine(settings, workdir, approve=approve, session=session, ask=person.answer if terminal else None)

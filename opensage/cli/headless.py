@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from opensage.cli.show import Screen
 from opensage.cli.stream import clean
 from opensage.cli.terminal import Person, at_terminal
 from opensage.log.events import Event, RunFinished
+from opensage.messages import ToolCall
+from opensage.permissions import Rule
 
 
 def run_headless(
@@ -33,7 +35,8 @@ def run_headless(
     """Run to the end, showing events; returns the exit code of DESIGN section 9."""
     settings = settings_for(workdir, flags, config)
     screen = Screen()
-    engine = open_engine(settings, workdir, approve=_approver(yes, as_json, screen), session=session)
+    approve = _approver(yes, as_json, screen, lambda call: engine.suggest(call))
+    engine = open_engine(settings, workdir, approve=approve, session=session)
 
     async def work() -> RunFinished | None:
         show = _print_json if as_json else screen.show
@@ -60,13 +63,13 @@ def run_headless(
     return 1
 
 
-def _approver(yes: bool, as_json: bool, screen: Screen) -> str | Approver:
+def _approver(yes: bool, as_json: bool, screen: Screen, suggest: Callable[[ToolCall], Rule | None]) -> str | Approver:
     if yes:
         return "allow"
     if as_json or not at_terminal():
         return "deny"
     seen = screen if sys.stdout.isatty() else Screen(Console(stderr=True, highlight=False))
-    return Person(seen).approve
+    return Person(seen, suggest).approve
 
 
 def _print_json(event: Event) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from opensage.cli.stream import LiveText, clean
 from opensage.log.events import (
+    ApprovalDecided,
     Compacted,
     Event,
     ModelReply,
@@ -96,12 +97,21 @@ class Screen:
                 self._line(event.text, "dim")
             case Compacted():
                 self._line(f"(history compacted: {event.how})", "dim")
+            case ApprovalDecided() if event.remember or event.arguments is not None:
+                self._decided(event)
             case Recovered():
                 self._line(f"(recovered: {event.detail})", "yellow")
             case RunFinished():
                 self._finished(event)
             case _:
                 pass
+
+    def _decided(self, event: ApprovalDecided) -> None:
+        if event.arguments is not None:
+            self._line(f"(the call was changed to {main_argument(json.dumps(event.arguments))})", "dim")
+        if event.remember:
+            verdict = "allowed" if event.allowed else "denied"
+            self._line(f"({verdict} for the rest of this session: {event.remember})", "dim")
 
     def _status(self) -> str:
         seconds = int(time.monotonic() - self._began)

@@ -22,6 +22,7 @@ from opensage.cli.show import Screen
 from opensage.cli.stream import clean
 from opensage.errors import ToolError
 from opensage.messages import ToolCall
+from opensage.permissions import Rule
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -180,16 +181,18 @@ def _bindings() -> KeyBindings:
 class Person:
     """Whoever sits at the terminal: approves calls, edits them, answers questions of the agent."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, screen: Screen, suggest: Callable[[ToolCall], Rule | None] = lambda _call: None) -> None:
+        self._screen, self._suggest = screen, suggest
 
     async def approve(self, call: ToolCall) -> Decision:
         """Ask about a call. The end of the input is a no."""
+        rule = self._suggest(call)
+        always = f"[a]lways {rule}, " if rule else ""
         with self._screen.asking():
             self._describe(call)
             while True:
-                answer = await self._read(f"allow {clean(call.name)}? [y]es, [a]lways, [n]o, [e]dit: ")
-                decision = await self._decide(call, (answer or "n").strip())
+                answer = await self._read(f"allow {clean(call.name)}? [y]es, {always}[n]o, [e]dit: ")
+                decision = await self._decide(call, (answer or "n").strip(), rule)
                 if decision is not None:
                     return decision
 
@@ -220,19 +223,19 @@ class Person:
             if len(lines) > 30 or len(text) > 4000:
                 self._screen.say(f"    ... ({len(text)} characters in all)", "dim")
 
-    async def _decide(self, call: ToolCall, answer: str) -> Decision | None:
+    async def _decide(self, call: ToolCall, answer: str, rule: Rule | None) -> Decision | None:
         word, _, rest = answer.partition(" ")
         match word.lower():
             case "y" | "yes":
                 return Decision(True, "approved")
-            case "a" | "always":
-                self._screen.say(f"every {call.name} is allowed for the rest of this session", "dim")
-                return Decision(True, "approved for the session", remember=call.name)
+            case "a" | "always" if rest.strip() or rule:
+                wished = Rule(call.name, rest.strip()) if rest.strip() else rule
+                return Decision(True, "approved", remember=str(wished))
             case "n" | "no":
                 return Decision(False, "the user refused it" + (f": {rest}" if rest else ""))
             case "e" | "edit":
                 return await self._edit(call)
-        self._screen.say("answer y, a, n (a reason may follow) or e", "dim")
+        self._screen.say("answer y, a, n (a reason may follow) or e; a PATTERN, e.g. a git *, allows that", "dim")
         return None
 
     async def _edit(self, call: ToolCall) -> Decision | None:

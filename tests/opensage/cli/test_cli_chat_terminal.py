@@ -165,7 +165,7 @@ def test_ctrl_c_while_the_model_streams_keeps_the_chat(tmp_path: Path) -> None:
 
 
 def test_approvals_no_edit_always(tmp_path: Path) -> None:
-    commands = ["touch refused", "touch wrong", "touch third", "touch fourth"]
+    commands = ["touch refused", "touch wrong", "touch third", "touch fourth", "touch fifth; touch sixth > o", "ls x y"]
     with chat(
         tmp_path, *[call("shell", command=c) for c in commands], text("all done"), words=("--sandbox", "local")
     ) as terminal:
@@ -182,8 +182,17 @@ def test_approvals_no_edit_always(tmp_path: Path) -> None:
         terminal.until("command>")
         terminal.type("\x15touch right\r")
         terminal.until("touch third")
+        terminal.until("[a]lways shell(touch *), ")
         terminal.until("[e]dit:")
         terminal.type("a\r")
+        terminal.until("allowed for the rest of this session: shell(touch *)")
+        terminal.until("touch sixth")  # not covered by what was said of touch: asked again
+        terminal.until("[e]dit:")
+        terminal.type("n\r")
+        terminal.until("ls x y")
+        terminal.until("[e]dit:")
+        terminal.type("a ls x *\r")
+        terminal.until("allowed for the rest of this session: shell(ls x *)")
         terminal.until("all done")
         terminal.line("/quit")
         assert terminal.exit_code() == 0
