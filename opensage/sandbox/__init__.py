@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opensage.sandbox.bubblewrap import BubblewrapSandbox
 from opensage.sandbox.docker import DockerSandbox
+from opensage.sandbox.inventory import all_sandboxes, prune_all
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.local import LocalSandbox
 from opensage.sandbox.opening import KINDS, open_sandbox
@@ -20,8 +21,10 @@ __all__ = [
     "SandboxLimits",
     "SandboxRecord",
     "ScriptedSandbox",
+    "all_sandboxes",
     "list_sandboxes",
     "open_sandbox",
     "probe",
+    "prune_all",
     "prune_sandboxes",
 ]

@@ -13,14 +13,14 @@ from opensage.errors import SandboxError
 from opensage.sandbox import fileops, tree
 
 
-def pack(source: Path, name: str, skip: Collection[str] = ()) -> IO[bytes]:
+def pack(source: Path, name: str, skip: Collection[str] = (), owner: tuple[int, int] = (0, 0)) -> IO[bytes]:
     """A file or folder as a tar, at `name`; links stay links; devices, pipes, sockets and `skip` are left out."""
 
     def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         inner = member.name[len(name) + 1 :]
         if inner in skip or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             return None
-        member.uid = member.gid = 0
+        member.uid, member.gid = owner
         member.uname = member.gname = ""
         member.mode &= tree.MODE
         return member

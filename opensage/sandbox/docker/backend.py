@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable
+from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable, ToolError
 from opensage.protocols import ExecResult, OutputHook
 from opensage.sandbox.commands import request
 from opensage.sandbox.docker import archive, files, reaper
@@ -90,8 +90,10 @@ class DockerSandbox:
 
     @property
     def python(self) -> str | None:
-        """The image's Python; None before the start too."""
-        return None if self._runner is None else self._runner.container.facts.python
+        """The image's Python; before the start it is known of the base image only."""
+        if self._runner is None:
+            return "python3" if self._plan.image == BASE_IMAGE else None
+        return self._runner.container.facts.python
 
     @property
     def name(self) -> str | None:
@@ -127,6 +129,8 @@ class DockerSandbox:
         Raises:
             OSError: also for more than 256 MiB at once.
         """
+        if offset < 0 or (limit is not None and limit < 0):
+            raise ToolError("offset and limit must not be negative")
         most = files.MOST + 1 if limit is None else min(limit, files.MOST)
         data = await self._file(await self._started(), files.READ, path, offset + 1, most)
         if len(data) > files.MOST:
@@ -187,6 +191,10 @@ class DockerSandbox:
             async with self._lock():
                 await asyncio.to_thread(self._end)
 
+    def renew(self) -> None:
+        """Let earlier losses count no more: a person has read of them and goes on."""
+        self._losses = 0
+
     # --- starting and ending ---
 
     async def _started(self) -> Runner:
@@ -203,7 +211,7 @@ class DockerSandbox:
                 raise SandboxLost("the sandbox was lost twice; stop: what runs in it kills it")
             runner = await asyncio.to_thread(self._begin)
             if self.host_workdir is not None and not self._plan.shared:
-                await self._put(runner, self.host_workdir, self.workdir)
+                await asyncio.to_thread(self._fill, runner.container, self.host_workdir)
             self._runner = runner
             return runner
 
@@ -302,6 +310,8 @@ class DockerSandbox:
         try:
             yield
         except SandboxLost as error:
+            if self._closed:
+                raise SandboxLost("the sandbox was closed while a command ran") from error
             then = "the next command starts a new one" if self._losses == 0 else "stop: it was lost twice"
             raise SandboxLost(f"the sandbox was lost: {error}; {then}") from error
 
@@ -333,10 +343,19 @@ class DockerSandbox:
 
     async def _put(self, runner: Runner, source: Path, path: str) -> None:
         name = os.path.basename(files.place(path, self.workdir))
-        skip = (HIDDEN,) if source == self.host_workdir else ()
-        file = await asyncio.to_thread(archive.pack, source, name, skip)
-        with file:
+        with await asyncio.to_thread(archive.pack, source, name) as file:
             await self._file(runner, files.PUT, path, stdin=file)
+
+    def _fill(self, container: Container, source: Path) -> None:
+        """Copy the workspace in through the engine: only it may give the volume to the user inside."""
+        uid, gid = map(int, self._plan.user.split(":"))
+        with archive.pack(source, ".", (HIDDEN,), (uid, gid)) as file, said("copying the workspace in"):
+            file.seek(0)
+            container.client.put_archive(container.name, self.workdir, file)
+            # The volume's own folder is root's until it is given away.
+            command = ["chown", self._plan.user, self.workdir]
+            made = container.client.exec_create(container.name, command, user="0:0")
+            container.client.exec_start(made["Id"])
 
     async def _fetch(self) -> None:
         """Read a copied workspace back: the host's folder becomes what it is inside."""

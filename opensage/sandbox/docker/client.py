@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -28,16 +29,29 @@ def connect() -> Any:
         from docker.utils import kwargs_from_env
     except ImportError as error:
         raise SandboxUnavailable(MISSING_SDK) from error
+    where = os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
     try:
+        _knock(where)
         client = docker.APIClient(version="auto", timeout=TIMEOUT, max_pool_size=64, **kwargs_from_env())
         client.ping()
     except (docker.errors.DockerException, OSError, ValueError) as error:
-        where = os.environ.get("DOCKER_HOST") or SOCKET
         raise SandboxUnavailable(
             f"no Docker engine answers at {where} ({_short(error)}): install and start one "
             "(`apt install docker.io`), join the group `docker`, or set DOCKER_HOST"
         ) from error
     return client
+
+
+def _knock(address: str) -> None:
+    """Open a local engine's socket once: the SDK would leave its own open when there is none.
+
+    Raises:
+        OSError: as the system says it.
+    """
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(TIMEOUT)
+            sock.connect(address.removeprefix("unix://"))
 
 
 def may_answer() -> bool:
@@ -85,6 +99,21 @@ def said(what: str) -> Iterator[None]:
         yield
     except (docker.errors.DockerException, OSError) as error:
         raise SandboxError(f"Docker: {what} failed: {_short(error)}") from error
+
+
+def cut(stream: Any) -> None:
+    """Break a stream of the engine: whoever reads it comes to its end."""
+    with contextlib.suppress(OSError, AttributeError):
+        getattr(stream, "_sock", stream).shutdown(2)
+
+
+def close(stream: Any) -> None:
+    """Close a stream of the engine, and the response it came with; for the one who reads it."""
+    cut(stream)
+    for part in (getattr(stream, "_response", None), stream, getattr(stream, "_sock", None)):
+        if part is not None:
+            with contextlib.suppress(OSError, ValueError):
+                part.close()
 
 
 def _short(error: BaseException) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
+
+from opensage.sandbox.docker.client import close, cut
 
 WRAP = (
     'read -r s < /proc/$$/stat; n=$1 d=$2 i=$3; shift 3; printf "%s\\n" "$s"; cd -- "$d" || exit 126; '
@@ -95,6 +96,7 @@ class Command:
         self._early: list[bytes] = []
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._broken: BaseException | None = None
         self.over = False
         self.engine_code: int | None = None
 
@@ -109,6 +111,16 @@ class Command:
         wrapped = ["/bin/sh", "-c", WRAP, "sh", self._mark, cwd, size, *argv]
         threading.Thread(target=self._run, args=(wrapped, user, dict(env), stdin), daemon=True).start()
 
+    @property
+    def said(self) -> bool:
+        """Whether the wrapper told the end: else it was killed, and what it ran may still run."""
+        return self._stdout.code is not None
+
+    def fail(self, error: BaseException) -> None:
+        """Let `ended` raise this; called on the loop."""
+        self._broken = error
+        self._changed.set()
+
     async def started(self) -> None:
         """Wait until its process is known, or it is over."""
         await self._until(lambda: self.process is not None or self.over)
@@ -117,8 +129,13 @@ class Command:
         """Wait for the end: the engine's exit code, or the wrapper's when the output stays open after it.
 
         None means that nobody said: the container or the way to it is gone, or the command was not started.
+
+        Raises:
+            BaseException: what `fail` was given.
         """
-        await self._until(lambda: self.over or self._stdout.code is not None)
+        await self._until(lambda: self.over or self._stdout.code is not None or self._broken is not None)
+        if self._broken is not None:
+            raise self._broken
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 await self._until(lambda: self.over)
@@ -137,12 +154,7 @@ class Command:
     def close(self) -> None:
         """Break the stream."""
         self._discard = True
-        ends: tuple[Any, ...] = (getattr(self._stream, "_sock", None), self._stream)
-        for end in ends:
-            with contextlib.suppress(OSError, AttributeError):
-                end.shutdown(socket.SHUT_RDWR)
-            with contextlib.suppress(OSError, AttributeError):
-                end.close()
+        cut(self._stream)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -170,7 +182,7 @@ class Command:
         finally:
             self.over = True
             self._tell()
-            self.close()
+            close(self._stream)
 
     def _read(self) -> None:
         from docker.utils.socket import frames_iter
@@ -187,7 +199,8 @@ class Command:
                 self._pass_errors("stderr")
         if not self._discard:
             # Without its first line it is not the command that speaks, but the engine.
-            self._sink("stdout" if self.process else "engine", self._stdout.rest())
+            if rest := self._stdout.rest():
+                self._sink("stdout" if self.process else "engine", rest)
             self._pass_errors("stderr" if self.process else "engine")
 
     def _pass_errors(self, name: str) -> None:

@@ -35,6 +35,7 @@ class Container:
         """
         with said(f"making a container of {plan.image}"):
             plan.create(client, name, labels)
+        warden: Warden | None = None
         try:
             with said("starting the container"):
                 # Attached before the start: should this program die, its end of the stream closes, and so does the
@@ -43,6 +44,8 @@ class Container:
                 client.start(name)
             return cls(client, name, warden, warden.start(START_SECONDS), ours=True)
         except BaseException:
+            if warden is not None:
+                warden.close()
             remove(client, name)
             raise
 

@@ -70,11 +70,14 @@ class Commits:
         self._tags.clear()
 
 
-def build_base(client: Any, *, tell: Callable[[str], None] = print, fresh: bool = False) -> str:
+def build_base(
+    client: Any, *, folder: Path | None = None, tell: Callable[[str], None] = print, fresh: bool = False
+) -> str:
     """Make the base image without any registry: from Debian's packages, by way of a tar that is kept.
 
     Args:
         client: the engine's client.
+        folder: where the tar is kept; `images` in the user's OpenSage folder when not given.
         tell: gets a line for each step.
         fresh: build anew although the tar is there.
 
@@ -85,7 +88,7 @@ def build_base(client: Any, *, tell: Callable[[str], None] = print, fresh: bool 
         SandboxUnavailable: neither the tar nor `mmdebstrap` is there.
         SandboxError: the build failed; nothing half is left.
     """
-    tar = _tar()
+    tar = (folder or state_root().parent / "images") / _tar_name()
     if fresh or not tar.exists():
         _debootstrap(tar, tell)
     tell(f"importing {tar} ({tar.stat().st_size >> 20} MiB)")
@@ -113,10 +116,10 @@ def build_from(client: Any, dockerfile: Path, name: str, tell: Callable[[str], N
     return name
 
 
-def _tar() -> Path:
-    """Where the base image's tar is kept: named after its recipe, so that another recipe is another file."""
+def _tar_name() -> str:
+    """The tar is named after its recipe, so that another recipe is another file."""
     recipe = hashlib.sha256(" ".join([suite(), *PACKAGES, *_OPTIONS]).encode()).hexdigest()[:12]
-    return state_root().parent / "images" / f"base-{suite()}-{recipe}.tar"
+    return f"base-{suite()}-{recipe}.tar"
 
 
 def suite() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import IO
 
 from opensage.protocols import ExecResult, OutputHook
@@ -22,7 +23,12 @@ class Outputs:
         self._kept = {name: BoundedOutput(limit) for name in ("stdout", "stderr", "engine")}
         self._hook = on_output
         self._loop = asyncio.get_running_loop()
+        self._tell: Callable[[BaseException], None] = _nobody
         self._room = threading.BoundedSemaphore(WAITING_CHUNKS)
+
+    def on_error(self, tell: Callable[[BaseException], None]) -> None:
+        """Whom to tell when the hook raises."""
+        self._tell = tell
 
     def take(self, name: str, chunk: bytes) -> None:
         """Called in the command's thread."""
@@ -48,8 +54,17 @@ class Outputs:
 
     def _hand_on(self, name: str, chunk: bytes) -> None:
         self._room.release()
-        if self._hook is not None:
+        if self._hook is None:
+            return
+        try:
             self._hook(name, chunk)
+        except BaseException as error:  # noqa: BLE001 foreign code: its error leaves through `exec`
+            self._hook = None
+            self._tell(error)
+
+
+def _nobody(error: BaseException) -> None:
+    raise error
 
 
 class Raw:
@@ -72,6 +87,9 @@ class Raw:
     def forget(self) -> None:
         """Begin again."""
         self._data.clear()
+
+    def on_error(self, tell: Callable[[BaseException], None]) -> None:
+        """It has no hook."""
 
     def data(self) -> bytes:
         """The bytes."""

@@ -98,7 +98,8 @@ class Plan:
             "mounts": self._mounts(),
         }
         if self.user and not self.user.startswith("0:"):
-            options["cap_add"] = ["KILL"]  # the warden is root, out of the commands' reach, and ends them
+            # The container's first command is root, out of the others' reach, and ends them. They have no rights.
+            options["cap_add"] = ["KILL"] if self.shared else ["KILL", "CHOWN"]
         if limits.cpus is not None:
             options["nano_cpus"] = int(min(limits.cpus, client.info()["NCPU"]) * 1e9)
         if self.host is not None:

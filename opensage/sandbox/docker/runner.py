@@ -59,6 +59,7 @@ class Runner:
     ) -> tuple[int, bool]:
         command = Command(self.container.client, self.container.name, outputs.take)
         self._commands.add(command)
+        outputs.on_error(command.fail)
         try:
             command.start(argv, cwd=cwd, user=self.user, env=env, stdin=stdin)
             clock = asyncio.timeout(self.limits.clamp(timeout))
@@ -71,8 +72,13 @@ class Runner:
                     raise
                 return -9, True
             if code is None or command.process is None:
-                await self._look(command)
+                await self._look(1.0)
+                if command.process is not None:
+                    raise SandboxLost("the engine did not say how a command ended")
                 return NOT_STARTED, False
+            if not command.said:
+                await self._look(0.3)
+                await self.container.warden.end_tree(*command.process)
             return (128 - code if code in SIGNALS else code), False
         finally:
             self._commands.discard(command)
@@ -107,12 +113,10 @@ class Runner:
         for command in list(self._commands):
             command.close()
 
-    async def _look(self, command: Command) -> None:
-        """A command's end was not told: the container is gone, or the engine started nothing."""
-        if await asyncio.to_thread(self.container.warden.ended.wait, 1.0):
+    async def _look(self, seconds: float) -> None:
+        """Whether the container itself has ended: its first command's stream tells within this time."""
+        if await asyncio.to_thread(self.container.warden.ended.wait, seconds):
             raise SandboxLost("its container ended")
-        if command.process is not None:
-            raise SandboxLost("the engine did not say how a command ended")
 
     async def _kill(self, command: Command) -> None:
         """End a command's whole tree; where that cannot be done, the container."""

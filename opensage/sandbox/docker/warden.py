@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from opensage.errors import SandboxLost
+from opensage.sandbox.docker.client import close, cut
 
 SCRIPT = Path(__file__).with_name("warden.sh").read_text()
 PATIENCE = 6.0
@@ -68,12 +69,9 @@ class Warden:
     def close(self) -> None:
         """Break the link: the container ends."""
         self.ended.set()
-        for end in (self._socket, self._stream):
-            with contextlib.suppress(OSError, AttributeError):
-                end.shutdown(2)
-        for end in (self._socket, self._stream):
-            with contextlib.suppress(OSError, AttributeError):
-                end.close()
+        cut(self._stream)
+        if not self._reader.ident:  # nobody reads it
+            close(self._stream)
 
     async def _ask(self, request: str) -> str:
         with self._lock:
@@ -103,6 +101,7 @@ class Warden:
                     self._take(line.decode(errors="replace"))
                 if len(rest) > MOST_LINE:
                     break
+        close(self._stream)
         self.ended.set()
         for answer in list(self._answers.values()):
             with contextlib.suppress(InvalidStateError):

@@ -38,6 +38,14 @@ def inside(work: Path) -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture(params=["bubblewrap", "local"])
+@pytest.fixture(params=["bubblewrap", "local", "docker"])
 def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "docker":
+        request.getfixturevalue("docker_host")
+    return str(request.param)
+
+
+@pytest.fixture(params=["bubblewrap", "local"])
+def process_kind(request: pytest.FixtureRequest) -> str:
+    """The kinds that are processes of this machine, with records of their own."""
     return str(request.param)

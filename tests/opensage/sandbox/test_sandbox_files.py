@@ -106,7 +106,7 @@ def test_paths_out_of_the_workspace_are_refused(kind, inside, work):
         for path in tried:
             with pytest.raises((PathRefused, FileNotFoundError)):
                 await s.read_bytes(path)
-        if kind == "bubblewrap":  # its own /tmp hides the one outside, so this name is free there
+        if kind != "local":  # its own /tmp hides the one outside, so this name is free there
             tried = [path for path in tried if not path.endswith("outside/key") or not path.startswith("/")]
             await s.write_bytes(str(outside / "key"), b"overwritten")
         for path in [

@@ -37,13 +37,13 @@ def still(path: Path) -> bool:
     return path.stat().st_size == before
 
 
-def test_probe_h11_nothing_starts_before_it_is_needed(kind, work):
+def test_probe_h11_nothing_starts_before_it_is_needed(process_kind, work):
     before = set(os.listdir("/proc"))
-    s = open_sandbox(kind, work)
+    s = open_sandbox(process_kind, work)
     assert isinstance(s, Sandbox)
     assert s.pid is None
-    assert s.kind == kind
-    assert s.isolated == (kind == "bubblewrap")
+    assert s.kind == process_kind
+    assert s.isolated == (process_kind == "bubblewrap")
     assert s.workdir == str(work)
     assert not (work.parent / "home").exists()
     assert os.listdir(work) == []
@@ -71,11 +71,11 @@ def test_start_is_cheap(work):
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
-def test_everything_dies_with_its_host(kind, work, end):
+def test_everything_dies_with_its_host(process_kind, work, end):
     code = (
         "import asyncio, sys; from pathlib import Path; from opensage.sandbox import open_sandbox\n"
         "async def main():\n"
-        f"    s = open_sandbox({kind!r}, Path({str(work)!r}))\n"
+        f"    s = open_sandbox({process_kind!r}, Path({str(work)!r}))\n"
         f"    await s.exec(\"setsid sh -c '{BEAT}' > /dev/null 2>&1 &\")\n"
         "    task = asyncio.create_task(s.exec('sleep 98.642 & sleep 98.643'))\n"
         "    await asyncio.sleep(0.3); print('up', flush=True); await task\n"
@@ -281,8 +281,8 @@ def system_python_is_usable() -> bool:
 @pytest.mark.skipif(
     not system_python_is_usable(), reason="root here, and no system Python 3.11 that another user may run"
 )
-def test_it_works_for_an_ordinary_user(kind, tmp_path):
-    folder = Path(f"/tmp/opensage-user-{os.getpid()}-{kind}")
+def test_it_works_for_an_ordinary_user(process_kind, tmp_path):
+    folder = Path(f"/tmp/opensage-user-{os.getpid()}-{process_kind}")
     folder.mkdir()
     try:
         work = folder / "work"
@@ -290,7 +290,7 @@ def test_it_works_for_an_ordinary_user(kind, tmp_path):
         code = (
             "import asyncio, os; from pathlib import Path; from opensage.sandbox import SandboxLimits, open_sandbox\n"
             "async def main():\n"
-            f"    s = open_sandbox({kind!r}, Path({str(work)!r}), limits=SandboxLimits(processes=60))\n"
+            f"    s = open_sandbox({process_kind!r}, Path({str(work)!r}), limits=SandboxLimits(processes=60))\n"
             "    r = await s.exec('id -u; echo hi > made; cat made')\n"
             "    assert r.stdout == f'{os.getuid()}\\nhi\\n', r\n"
             "    await s.write_bytes('a/b', b'1'); assert await s.read_bytes('a/b') == b'1'\n"
@@ -396,10 +396,10 @@ def test_scripted_sandbox(tmp_path):
     asyncio.run(main())
 
 
-def test_a_program_that_forgets_to_close(kind, work):
+def test_a_program_that_forgets_to_close(process_kind, work):
     code = (
         "import asyncio; from pathlib import Path; from opensage.sandbox import open_sandbox\n"
-        f"s = open_sandbox({kind!r}, Path({str(work)!r}))\n"
+        f"s = open_sandbox({process_kind!r}, Path({str(work)!r}))\n"
         f"asyncio.run(s.exec(\"({BEAT}) > /dev/null 2>&1 & sleep 0.2\")); print('end')\n"
     )
     assert in_process(code).stdout == "end\n"

@@ -32,7 +32,7 @@ def host_processes() -> int:
     return sum(name.isdigit() for name in os.listdir("/proc"))
 
 
-def test_fork_bomb(kind, means, inside):
+def test_fork_bomb(process_kind, means, inside):
     async def body(s):
         await s.exec("true")
         before = host_processes()
@@ -44,7 +44,7 @@ def test_fork_bomb(kind, means, inside):
         assert host_processes() < before + 40
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
-    inside(kind, body, limits=SMALL)
+    inside(process_kind, body, limits=SMALL)
 
 
 def test_fork_bomb_left_in_the_background(inside):
@@ -58,17 +58,17 @@ def test_fork_bomb_left_in_the_background(inside):
     inside("bubblewrap", body, limits=SMALL)
 
 
-def test_four_gigabytes_by_one_process(kind, means, inside):
+def test_four_gigabytes_by_one_process(process_kind, means, inside):
     async def body(s):
         r = await s.exec([s.python, "-c", "b = bytearray(4 << 30); print('got it')"])
         assert r.exit_code == 1
         assert "MemoryError" in r.stderr
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
-    inside(kind, body, limits=SMALL)
+    inside(process_kind, body, limits=SMALL)
 
 
-def test_memory_held_by_many_processes(kind, means, inside):
+def test_memory_held_by_many_processes(process_kind, means, inside):
     hold = "import time; b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(20)"
 
     async def body(s):
@@ -77,7 +77,7 @@ def test_memory_held_by_many_processes(kind, means, inside):
         assert "more than 256 MiB of memory" in r.stderr
         assert after.stdout == "alive\n"
 
-    inside(kind, body, limits=SandboxLimits(memory=256 * MIB, timeout=3))
+    inside(process_kind, body, limits=SandboxLimits(memory=256 * MIB, timeout=3))
 
 
 def test_file_size_and_open_files(inside):
@@ -127,7 +127,7 @@ def test_impossible_limits_are_refused(wrong):
         SandboxLimits(**wrong)
 
 
-def test_a_bomb_whose_every_process_has_its_own_session(kind, means, inside):
+def test_a_bomb_whose_every_process_has_its_own_session(process_kind, means, inside):
     spread = "for i in range(7):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
     bomb = f"import os, time\nend = time.time() + 4\n{spread}"
 
@@ -136,4 +136,4 @@ def test_a_bomb_whose_every_process_has_its_own_session(kind, means, inside):
         assert r.exit_code == -9 or "unavailable" in r.stderr
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
-    inside(kind, body, limits=SMALL)
+    inside(process_kind, body, limits=SMALL)
