@@ -114,6 +114,8 @@ class Dispatcher:
             if self._run.coach is not None:
                 await self._run.coach.check(self._run, tool.name, arguments)
             decision = await permit(self._run, tool, call, arguments, self._post)
+            if decision.arguments is not None:  # a log that was read again has placeholders in a person's words
+                self._keep_secrets(tool, json.dumps(decision.arguments, default=str))
         except ToolError as error:
             self._post(self._answer(call, str(error), ok=False, synthetic="invalid"))
             return
@@ -133,7 +135,11 @@ class Dispatcher:
         value, ok = await self._invoke(tool, call, dict(arguments if edited is None else edited))
         diff = value.diff if isinstance(value, ToolOutput) else ""
         text = value.text if isinstance(value, ToolOutput) else result_text(value)
-        text = text if edited is None else f"[the user changed the call before it ran: {_short(edited)}]\n{text}"
+        text = (
+            text
+            if edited is None
+            else f"[the user changed the call before it ran: {_short(self._run.mask.data(edited))}]\n{text}"
+        )
         self._post(self._answer(call, text, ok=ok, duration=time.perf_counter() - began, diff=diff))
 
     async def _invoke(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> tuple[object, bool]:
@@ -163,12 +169,16 @@ class Dispatcher:
         tool = self._run.toolbox.get(call.name)
         if tool is None:
             raise ToolError(self._run.unknown_tool(call.name))
-        if tool.changes and (place := self._run.mask.placeholder(call.arguments)):
+        self._keep_secrets(tool, call.arguments)
+        return tool
+
+    def _keep_secrets(self, tool: Tool, arguments: str) -> None:
+        """Refuse to write a placeholder where a secret stands."""
+        if tool.changes and (place := self._run.mask.placeholder(arguments)):
             raise ToolError(
                 f"Not run: {place} stands for a secret that is hidden from you, and it would be written in its place. "
                 "Change only what is around it: leave that text out of the arguments, e.g. edit another line."
             )
-        return tool
 
     def _answer(self, call: ToolCall, text: str, *, ok: bool, synthetic: str = "", **more: Any) -> ToolResult:
         text = self._run.mask.text(text)  # before it is cut: half a secret could not be found

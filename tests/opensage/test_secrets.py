@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import aclosing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,31 @@ def test_the_key_given_to_a_model_is_a_secret_too(home: Path) -> None:
 
     result = opensage.run("x", model=Keyed([say(f"it is {KEY}")]), workdir=home / "work", sandbox="local")
     assert result.text == "it is [masked api_key]"
+
+
+def test_a_persons_edit_with_a_secret_is_not_run_with_the_placeholder_after_a_crash(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMO_API_KEY", KEY)
+    work = home / "work"
+
+    async def answered() -> str:
+        options: Any = {"sandbox": "local", "workdir": work, "approve": lambda _call: {"path": "f", "content": KEY}}
+        model = ScriptedModel([calls(call("write", {"path": "f", "content": "x"}))])
+        async with aclosing(opensage.stream("x", model=model, **options)) as events:  # type: ignore[type-var]
+            async for event in events:
+                if event.type == "approval.decided":
+                    return next((work / ".opensage/sessions").glob("*.jsonl")).read_text()
+        return ""
+
+    kept = asyncio.run(answered())
+    log = next((work / ".opensage/sessions").glob("*.jsonl"))
+    log.write_text(kept[: kept.index("\n", kept.index('"approval.decided"')) + 1])  # the process ended here
+    (work / "f").unlink(missing_ok=True)
+    model = ScriptedModel([say("done")])
+    opensage.run(None, model=model, sandbox="local", workdir=work, session=log.stem)
+    assert "stands for a secret" in json.dumps(model.requests)
+    assert not (work / "f").exists()
 
 
 def test_a_mask_of_ones_own_and_none_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
