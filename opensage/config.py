@@ -1,22 +1,43 @@
-"""Settings: flags over `OPENSAGE_*` over `./opensage.toml` over `~/.opensage/config.toml`."""
+"""Settings: flags over `OPENSAGE_*` over `./opensage.toml` over `~/.opensage/config.toml`.
+
+A project's file comes with the folder, from whoever wrote it, an agent perhaps. Until the person trusts it (see
+`trust.py`) it can only tighten: what would give more than the person's own settings do is left out.
+"""
 
 from __future__ import annotations
 
 import difflib
 import errno
+import hashlib
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from opensage.errors import ConfigError
 from opensage.files import read_regular
+from opensage.models.providers import LOCAL_SCHEMES, default_model, provider_of
 from opensage.secrets import compiled
 from opensage.spec import Count, Limits, Positive
 
+SETTINGS = "opensage.toml"
 _MOST_BYTES = 1 << 20
+_LIMITS = ("max_turns", "max_cost", "max_tokens", "max_tool_calls", "max_seconds")
+_ONLY_TIGHTEN = ("permissions.ask", "permissions.deny", "secrets.patterns")
+_MAY_NOT_ISOLATE = ("auto", "local")
+
+
+def _known_sandbox(name: str) -> str:
+    if not re.fullmatch(r"auto|bubblewrap|local|docker(:\S+)?", name):
+        raise ValueError("use auto, docker, docker:IMAGE, bubblewrap or local")
+    return name
+
+
+SandboxName = Annotated[str, AfterValidator(_known_sandbox)]
 
 
 class Permissions(BaseModel):
@@ -57,8 +78,8 @@ class Settings(BaseModel):
     """A model string; see docs/models.md."""
     fallback: tuple[str, ...] = ()
     """Model strings tried in order when the model fails for good."""
-    sandbox: Literal["auto", "bubblewrap", "local"] = "auto"
-    """Where commands run."""
+    sandbox: SandboxName = "auto"
+    """Where commands run: `auto`, `docker`, `docker:IMAGE`, `bubblewrap` or `local`."""
     max_turns: Count | None = 100
     """Model calls a run may make."""
     max_cost: Positive | None = None
@@ -78,38 +99,138 @@ class Settings(BaseModel):
 
     def limits(self) -> Limits:
         """The limits of a run."""
-        names = ("max_turns", "max_cost", "max_tokens", "max_tool_calls", "max_seconds")
-        return Limits(**{name: getattr(self, name) for name in names})
+        return Limits(**{name: getattr(self, name) for name in _LIMITS})
+
+    def get(self, key: str) -> Any:
+        """The value of a key like `permissions.allow`."""
+        value: Any = self
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What each source says, each checked alone.
+
+    Attributes:
+        user: of the user's own file.
+        project: of the file in the workspace.
+        given: for this start: environment, `-c`, flags.
+        env: the environment, in which keys of providers stand.
+        digest: SHA-256 of the project's file, hexadecimal; "" without one.
+    """
+
+    user: dict[str, Any]
+    project: dict[str, Any]
+    given: dict[str, Any]
+    env: Mapping[str, str]
+    digest: str = ""
+
+    def settings(self, *, without: Collection[str] = ()) -> Settings:
+        """All sources merged; `without` names keys of the project's file that do not count."""
+        return Settings.model_validate(_merge(_merge(self.user, _without(self.project, without)), self.given))
+
+    def loosening(self, isolates: Callable[[str], bool]) -> dict[str, Any]:
+        """The keys of the project's file, with their values, that give more than the person did without it.
+
+        Args:
+            isolates: whether a kind of sandbox isolates on this machine.
+        """
+        leaves = _leaves(self.project)
+        own, full = self.settings(without=leaves), self.settings()
+        return {key: value for key, value in leaves.items() if self._loosens(key, own, full, isolates)}
+
+    def _loosens(self, key: str, own: Settings, full: Settings, isolates: Callable[[str], bool]) -> bool:
+        """Whether the key does; one that is not known to be harmless does."""
+        mine, theirs = own.get(key), full.get(key)
+        if mine == theirs or key in _ONLY_TIGHTEN:
+            return False
+        if key in _LIMITS:
+            return theirs is None or (mine is not None and theirs > mine)
+        if key in ("model", "fallback"):
+            usual = default_model(self.env, own.model)
+            wished = [theirs] if key == "model" else [model for model in theirs if model not in mine]
+            return not all(_familiar(model, usual) for model in wished)
+        if key == "sandbox":
+            return _opens(own, full)
+        if key == "permissions.allow":
+            return not isolates((own if _opens(own, full) else full).sandbox)
+        return True
+
+
+def _opens(own: Settings, full: Settings) -> bool:
+    return full.sandbox in _MAY_NOT_ISOLATE and own.sandbox not in (full.sandbox, "local")
+
+
+def _familiar(model: str, usual: str) -> bool:
+    """Whether a model runs and touches no file, and sends the conversation nowhere that it would not go anyway."""
+    model = model.strip()
+    if model.partition(":")[0] in LOCAL_SCHEMES or "://" in model:
+        return False
+    if model.startswith("local/"):
+        return not model.startswith(("local//", "local/.", "local/~"))
+    return provider_of(model) == provider_of(usual.strip()) != ""
+
+
+def _leaves(data: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {key: value for key, value in data.items() if isinstance(value, dict)}
+    inner = {f"{key}.{name}": value for key, section in sections.items() for name, value in section.items()}
+    return {**{key: value for key, value in data.items() if key not in sections}, **inner}
+
+
+def _without(data: Mapping[str, Any], keys: Collection[str], above: str = "") -> dict[str, Any]:
+    return {
+        key: _without(value, keys, f"{above}{key}.") if isinstance(value, dict) else value
+        for key, value in data.items()
+        if f"{above}{key}" not in keys
+    }
+
+
+def read_layers(
+    workdir: Path, *, overrides: Sequence[str] = (), flags: Mapping[str, Any] | None = None, env: Mapping[str, str]
+) -> Layers:
+    """Read all sources; `overrides` are `key=value` of `-c`, `flags` the command's own options (None = not given).
+
+    Raises:
+        ConfigError: a file is malformed, a key unknown (the nearest is named) or a value of the wrong kind.
+    """
+    user = Path(env.get("OPENSAGE_HOME") or Path.home() / ".opensage") / "config.toml"
+    project = workdir / SETTINGS
+    # No link: an agent could put another in its place, which no sandbox can keep it from.
+    data = _read(project, links=False)
+    given = _merge(_validated(_from_env(env), "the environment"), _validated(_from_pairs(overrides), "-c"))
+    named = {key: value for key, value in (flags or {}).items() if value is not None}
+    return Layers(
+        user=_validated(_parsed(_read(user), user), str(user)),
+        project=_validated(_parsed(data, project), str(project)),
+        given=_merge(given, _validated(named, "the command line")),
+        env=env,
+        digest="" if data is None else hashlib.sha256(data).hexdigest(),
+    )
 
 
 def load_settings(
     workdir: Path, *, overrides: Sequence[str] = (), flags: Mapping[str, Any] | None = None, env: Mapping[str, str]
 ) -> Settings:
-    """Merge all sources; `overrides` are `key=value` of `-c`, `flags` the command's own options (None = not given).
-
-    Raises:
-        ConfigError: a file is malformed, a key unknown (the nearest is named) or a value of the wrong kind.
-    """
-    home = Path(env.get("OPENSAGE_HOME") or Path.home() / ".opensage")
-    merged: dict[str, Any] = {}
-    merged = _merge(merged, _validated(_read(home / "config.toml"), str(home / "config.toml")))
-    # No link: an agent could put another in its place, which no sandbox can keep it from.
-    merged = _merge(merged, _validated(_read(workdir / "opensage.toml", links=False), str(workdir / "opensage.toml")))
-    merged = _merge(merged, _validated(_from_env(env), "the environment"))
-    merged = _merge(merged, _validated(_from_pairs(overrides), "-c"))
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
-    merged = _merge(merged, _validated(given, "the command line"))
-    return Settings.model_validate(merged)
+    """The settings, with a project's file that nobody trusts: what loosens in it is left out. See `read_layers`."""
+    layers = read_layers(workdir, overrides=overrides, flags=flags, env=env)
+    return layers.settings(without=layers.loosening(lambda _kind: False))
 
 
-def _read(path: Path, *, links: bool = True) -> dict[str, Any]:
+def _read(path: Path, *, links: bool = True) -> bytes | None:
     try:
-        return tomllib.loads(read_regular(path, _MOST_BYTES, links=links).decode("utf-8-sig"))
+        return read_regular(path, _MOST_BYTES, links=links)
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
         reason = "it is a link; put a regular file there" if error.errno == errno.ELOOP else error.strerror
         raise ConfigError(f"cannot read {path}: {reason}") from None
+
+
+def _parsed(data: bytes | None, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((data or b"").decode("utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
@@ -159,7 +280,7 @@ def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] != "extra_forbidden":
-        return f"{place}: {first['msg']} (got {first['input']!r})"
+        return f"{place}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
     section = Settings.model_fields.get(place.partition(".")[0])
     inner = section.annotation if section is not None and "." in place else Settings
     fields = getattr(inner, "model_fields", Settings.model_fields)
@@ -174,8 +295,8 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
             merged[key] = _merge(old, value)
-        elif key == "patterns" and isinstance(old, list) and isinstance(value, list):
-            merged[key] = [*old, *value]  # a project cannot show what its user hides
+        elif key in ("patterns", "ask", "deny") and isinstance(old, list) and isinstance(value, list):
+            merged[key] = [*old, *value]  # a project cannot show what its user hides, nor drop what they forbid
         else:
             merged[key] = value
     return merged

@@ -1,4 +1,7 @@
-"""Keeps an agent from loosening its own next run by writing an `opensage.toml` where there was none.
+"""Which `opensage.toml` a person trusts; and a watch over those that appear while an agent is at work.
+
+A file is trusted at its path and with its content, so a changed one is not. An untrusted one only tightens: see
+`config.py`.
 
 A sandbox binds an existing file read-only, but cannot cover one that does not exist. So a run that began without the
 file leaves a marker beside its log; while a marker is there, a file that appeared meanwhile is refused until a person
@@ -8,13 +11,18 @@ has looked at it.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shlex
 from pathlib import Path
 
+from opensage.config import SETTINGS
 from opensage.errors import ConfigError
+from opensage.files import read_regular
+from opensage.models.registry import home_dir
 
-SETTINGS = "opensage.toml"
 _SUFFIX = ".no-settings"
+_MOST_BYTES = 1 << 22
 
 
 class SettingsWatch:
@@ -44,7 +52,7 @@ def check_settings(workdir: Path) -> None:
     """Refuse a settings file that appeared while a run was at work.
 
     Raises:
-        ConfigError: it names the marker to delete when the file is right.
+        ConfigError: it names the command that trusts the file.
     """
     markers = sorted(_folder(workdir).glob(f"*{_SUFFIX}")) if _folder(workdir).is_dir() else []
     if not markers:
@@ -52,7 +60,7 @@ def check_settings(workdir: Path) -> None:
     if os.path.lexists(workdir / SETTINGS):
         raise ConfigError(
             f"{workdir / SETTINGS} appeared while an agent was at work, so it may be the agent's. Read it; delete it, "
-            f"or, if it is yours, trust it with: rm {' '.join(map(str, markers))}"
+            f"or, if it is yours: opensage trust -w {shlex.quote(str(workdir))}"
         )
     for marker in markers:
         _remove_stale(marker)
@@ -71,6 +79,48 @@ def _remove_stale(marker: Path) -> None:
         return
     finally:
         os.close(fd)
+
+
+def is_trusted(workdir: Path, digest: str) -> bool:
+    """Whether the person trusts the workspace's settings file with this content (SHA-256, hexadecimal)."""
+    return bool(digest) and _records().get(_name(workdir)) == digest
+
+
+def trust(workdir: Path, digest: str) -> None:
+    """Record that the person trusts this content, whoever wrote it.
+
+    Raises:
+        ConfigError: the record cannot be written.
+    """
+    path = _record()
+    text = json.dumps({**_records(), _name(workdir): digest}, indent=1) + "\n"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}; free space or make the folder writable") from None
+    for marker in _folder(workdir).glob(f"*{_SUFFIX}"):
+        marker.unlink(missing_ok=True)
+
+
+def _record() -> Path:
+    return home_dir() / "trusted.json"
+
+
+def _records() -> dict[str, str]:
+    """Path of each trusted file to its content's hash; of a damaged record nothing."""
+    try:
+        found = json.loads(read_regular(_record(), _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _name(workdir: Path) -> str:
+    return os.path.join(os.path.realpath(workdir), SETTINGS)
 
 
 def _folder(workdir: Path) -> Path:

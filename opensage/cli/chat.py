@@ -100,7 +100,7 @@ def chat(
     screen = Screen(spent=lambda: _spent(engine))
     person = Person(screen, lambda call: engine.suggest(call))
     approve: str | Approver = "allow" if yes else (person.approve if terminal else "deny")
-    settings = settings_for(workdir, flags, config)
+    settings = settings_for(workdir, flags, config, ask=terminal)
     engine = open_engine(settings, workdir, approve=approve, session=session, ask=person.answer if terminal else None)
     place = f"{engine.sandbox.kind} sandbox" if engine.sandbox.isolated else "NO SANDBOX: commands run on your machine"
     screen.say(f"OpenSage {__version__} - {engine.model.name} - {place} - /help")

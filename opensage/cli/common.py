@@ -10,7 +10,8 @@ from typing import Any
 
 from opensage.approval import Approver, Policy
 from opensage.cli import masking
-from opensage.config import Settings, load_settings
+from opensage.cli.trusting import trusted_settings
+from opensage.config import Settings, read_layers
 from opensage.engine import Engine, checked_folder
 from opensage.log.store import SessionStore
 from opensage.models import Fallback, default_model, open_model
@@ -46,11 +47,12 @@ def _with_fallback(model: str, others: Sequence[str]) -> str | Model:
     return Fallback([open_model(name) for name in (model, *others)]) if others else model
 
 
-def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str]) -> Settings:
-    """The merged settings of a command."""
+def settings_for(workdir: Path, flags: Mapping[str, Any], config: Sequence[str], *, ask: bool = False) -> Settings:
+    """The merged settings of a command; `ask`: whether somebody can be asked to trust the project's file."""
     folder = checked_folder(workdir)
     check_settings(folder)
-    return load_settings(folder, overrides=config, flags=flags, env=os.environ)
+    layers = read_layers(folder, overrides=config, flags=flags, env=os.environ)
+    return trusted_settings(layers, folder, ask=ask)
 
 
 def fetch_if_local(model: str) -> None:

@@ -34,7 +34,7 @@ app.command("fork")(sessions.fork)
 
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Model string, e.g. local/qwen2.5-coder-1.5b.")]
 Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder to work on.")]
-Sandbox = Annotated[str | None, typer.Option(help="auto, bubblewrap or local.")]
+Sandbox = Annotated[str | None, typer.Option(help="auto, docker, docker:IMAGE, bubblewrap or local.")]
 MaxCost = Annotated[float | None, typer.Option(help="US dollars the run may spend.")]
 MaxTurns = Annotated[int | None, typer.Option(help="Model calls the run may make.")]
 MaxTime = Annotated[float | None, typer.Option(help="Seconds the run may take.")]
@@ -115,6 +115,15 @@ def chat_command(
 
     flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns}
     raise typer.Exit(chat(workdir=workdir, flags=flags, config=config or [], yes=yes, session=session))
+
+
+@app.command("trust")
+def trust_command(workdir: Workdir = Path(".")) -> None:
+    """Let this folder's opensage.toml, as it is now, loosen what your own settings allow."""
+    from opensage.cli import trusting
+    from opensage.cli.stream import clean
+
+    typer.echo(clean(trusting.trust_command(workdir)))
 
 
 def main(argv: list[str] | None = None) -> int:

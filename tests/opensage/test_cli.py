@@ -171,7 +171,8 @@ def test_an_agent_cannot_write_the_settings_of_its_next_run(tmp_path: Path) -> N
 
 def test_a_fallback_model_takes_over(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('[{"error": {"status": 400, "message": "broken"}}]')
-    (tmp_path / "opensage.toml").write_text("model = 'script:bad.json'\nfallback = ['script:s.json']\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/config.toml").write_text("model = 'script:bad.json'\nfallback = ['script:s.json']\n")
     script(tmp_path, {"text": "from the other"})
     done = opensage("run", "x", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

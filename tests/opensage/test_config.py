@@ -26,7 +26,7 @@ KEYS = st.sampled_from([*Settings.model_fields, "permissions.allow", "permission
 def test_the_order_of_sources(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "config.toml").write_text("model = 'a'\nmax_turns = 1\nmax_cost = 1.0\nmax_tokens = 1\n")
+    (home / "config.toml").write_text("model = 'a'\nmax_turns = 9\nmax_cost = 9.0\nmax_tokens = 1\n")
     (tmp_path / "opensage.toml").write_text("model = 'b'\nmax_turns = 2\nmax_cost = 2.0\n")
     env = {"OPENSAGE_HOME": str(home), "OPENSAGE_MODEL": "c", "OPENSAGE_MAX_TURNS": "3"}
     found = load_settings(tmp_path, overrides=["model=d"], flags={"sandbox": "local", "model": None}, env=env)

@@ -310,3 +310,24 @@ def until_there(path: Path, seconds: float = 15) -> None:
     while not path.exists():
         assert time.monotonic() < end, f"{path} never came"
         time.sleep(0.05)
+
+
+def test_the_chat_asks_once_whether_to_trust_the_file(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/opensage.toml").write_text("sandbox = 'local'\n[permissions]\nallow = ['*']\n")
+    with chat(tmp_path, words=("--sandbox", "local")) as terminal:
+        shown = terminal.until("[y]es, [n]o: ")
+        assert 'sandbox = "local"' in shown
+        assert 'permissions.allow = ["*"]' in shown
+        terminal.type("\r")
+        assert "left out: permissions.allow" in terminal.until("/help").replace("\r\n", "")
+        terminal.line("/quit")
+        assert terminal.exit_code() == 0
+    for answer in ("y\r", ""):
+        with chat(tmp_path) as terminal:
+            if answer:
+                terminal.until("[y]es, [n]o: ")
+                terminal.type(answer)
+            assert "NO SANDBOX" in terminal.until("/help")
+            terminal.line("/quit")
+            assert terminal.exit_code() == 0
