@@ -65,17 +65,11 @@ def start(folder: Path, address: str) -> None:
         raise NoEngine("no Docker engine answers; as root, `apt install docker.io` lets the tests start one")
     options = ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"]
     command = f"ip link set lo up; exec dockerd {' '.join(options)} -H {address}"
-    with (folder / "dockerd.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    shell = f"unshare --net sh -c '{command}' < /dev/null > {folder}/dockerd.log 2>&1 &"
+    subprocess.run(["sh", "-c", shell], check=True, start_new_session=True)  # in the background: it outlives the worker
     until = time.monotonic() + START_SECONDS
     while not answers(address):
-        if process.poll() is not None or time.monotonic() > until:
+        if time.monotonic() > until:
             raise NoEngine("dockerd did not start: " + (folder / "dockerd.log").read_text(errors="replace")[-400:])
         time.sleep(0.2)
 
@@ -97,6 +91,12 @@ def stop(folder: Path) -> None:
         pid = int((folder / "pid").read_text())
         os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + 30
-        while time.monotonic() < until and os.path.exists(f"/proc/{pid}"):
+        while time.monotonic() < until and not ended(pid):
             time.sleep(0.1)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def ended(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True

@@ -193,7 +193,7 @@ def test_a_bubblewrap_that_does_not_start_is_passed_over(work, tmp_path):
 def test_auto_takes_what_isolates(work):
     s = open_sandbox("auto", work)
     assert s.kind == "bubblewrap"
-    with pytest.raises(ConfigError, match="auto, bubblewrap, local"):
+    with pytest.raises(ConfigError, match="auto, docker, bubblewrap, local"):
         open_sandbox("dokcer", work)
 
 
