@@ -1,7 +1,8 @@
 """Settings: flags over `OPENSAGE_*` over `./opensage.toml` over `~/.opensage/config.toml`.
 
 A project's file comes with the folder, from whoever wrote it, an agent perhaps. Until the person trusts it (see
-`trust.py`) it can only tighten: what would give more than the person's own settings do is left out.
+`trust.py`) it can tighten, and fill in a model or a limit that the person left open; what would give more than the
+person's own settings do is left out.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SETTINGS = "opensage.toml"
 _MOST_BYTES = 1 << 20
 _LIMITS = ("max_turns", "max_cost", "max_tokens", "max_tool_calls", "max_seconds")
 _ONLY_TIGHTEN = ("permissions.ask", "permissions.deny", "secrets.patterns")
+_LOCAL_PATHS = ("local//", "local/.", "local/~")
 _MAY_NOT_ISOLATE = ("auto", "local")
 
 
@@ -146,6 +148,11 @@ class Layers:
         mine, theirs = own.get(key), full.get(key)
         if mine == theirs or key in _ONLY_TIGHTEN:
             return False
+        if key not in _leaves(self.user) and key not in _leaves(self.given):  # left open, so it may be filled in
+            if key in _LIMITS:
+                return False
+            if key == "model":
+                return not _harmless(theirs)
         if key in _LIMITS:
             return theirs is None or (mine is not None and theirs > mine)
         if key in ("model", "fallback"):
@@ -169,8 +176,16 @@ def _familiar(model: str, usual: str) -> bool:
     if model.partition(":")[0] in LOCAL_SCHEMES or "://" in model:
         return False
     if model.startswith("local/"):
-        return not model.startswith(("local//", "local/.", "local/~"))
+        return not model.startswith(_LOCAL_PATHS)
     return provider_of(model) == provider_of(usual.strip()) != ""
+
+
+def _harmless(model: str) -> bool:
+    """Whether naming this model runs no code of the folder, writes no file and names no address."""
+    scheme, _, rest = model.strip().partition(":")
+    if scheme in ("script", "replay"):
+        return not rest.strip().endswith(".py")
+    return scheme not in LOCAL_SCHEMES and "://" not in model and not model.strip().startswith(_LOCAL_PATHS)
 
 
 def _leaves(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,18 @@ def test_a_project_keeps_a_local_conversation_here(tmp_path: Path) -> None:
     assert settings(tmp_path, "model = 'openai/x'\n", own, OPENAI_API_KEY="x").model == "local/qwen2.5-coder-1.5b"
 
 
+@pytest.mark.parametrize("model", ["openai/x", "script:turns.json", "replay:tape", "local/qwen2.5-coder-0.5b"])
+def test_a_project_fills_in_the_model_that_was_left_open(tmp_path: Path, model: str) -> None:
+    assert settings(tmp_path, f"model = '{model}'\n").model == model
+
+
+@pytest.mark.parametrize(
+    "model", ["script:reply.py", " script:reply.py ", "record:/x:openai/x", "openai/x://y", "local/../x"]
+)
+def test_but_no_model_that_runs_code_writes_files_or_names_an_address(tmp_path: Path, model: str) -> None:
+    assert settings(tmp_path, f"model = '{model}'\n").model is None
+
+
 @pytest.mark.parametrize(
     ("own", "theirs", "holds"),
     [("auto", "local", "auto"), ("auto", "bubblewrap", "bubblewrap"), ("bubblewrap", "auto", "bubblewrap"),
@@ -129,7 +141,7 @@ def test_a_project_lowers_limits_and_adds_rules(tmp_path: Path) -> None:
         "max_cost = 1e6\nmax_seconds = 5\nmax_tokens = 7\nmax_turns = 101\n[permissions]\ndeny = []\nask = ['edit']\n"
     )
     found = settings(tmp_path, text, own)
-    assert (found.max_cost, found.max_seconds, found.max_tokens, found.max_turns) == (1.0, 5, 7, 100)
+    assert (found.max_cost, found.max_seconds, found.max_tokens, found.max_turns) == (1.0, 5, 7, 101)
     assert found.permissions.deny == ("shell(rm *)",)
     assert found.permissions.ask == ("write", "edit")
 
