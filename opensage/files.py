@@ -8,12 +8,29 @@ import stat
 from pathlib import Path
 
 
-def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
+def why(error: OSError) -> str:
+    """Why something could not be written, and what to do about it; for the end of a message."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full. Free space"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"{error.strerror}. Make it writable"
+    return f"{error.strerror or error}. Mend that"
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a regular file is there, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def read_regular(path: Path, most: int | None = None, *, links: bool = True) -> bytes:
     """A whole regular file. A pipe or a device is never waited for, an endless one never read.
 
     Args:
         path: the file.
-        most: bytes it may have.
+        most: bytes it may have; any number without it.
         links: whether the last part of the path may be a link.
 
     Raises:
@@ -25,9 +42,9 @@ def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         with open(handle, "rb", closefd=False) as file:
-            data = file.read(most + 1)
+            data = file.read(-1 if most is None else most + 1)
     finally:
         os.close(handle)
-    if len(data) > most:
+    if most is not None and len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
     return data

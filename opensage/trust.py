@@ -10,6 +10,7 @@ has looked at it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from opensage.config import SETTINGS
 from opensage.errors import ConfigError
-from opensage.files import read_regular
+from opensage.files import read_regular, why
 from opensage.models.registry import home_dir
 
 _SUFFIX = ".no-settings"
@@ -100,8 +101,9 @@ def trust(workdir: Path, digest: str) -> None:
         temporary.write_text(text)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"cannot write {path}: {error.strerror}; free space or make the folder writable") from None
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {why(error)}.") from None
     for marker in _folder(workdir).glob(f"*{_SUFFIX}"):
         marker.unlink(missing_ok=True)
 

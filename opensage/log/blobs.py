@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 from pathlib import Path
 
 from opensage.errors import SessionError, ToolError
+from opensage.files import read_regular, why
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -30,8 +32,9 @@ class BlobStore:
             temporary.write_bytes(data)
             temporary.replace(target)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise SessionError(f"cannot store output in {self.folder}: {error.strerror}") from None
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise SessionError(f"cannot store output in {self.folder}: {why(error)} and resume.") from None
         return name
 
     def get(self, name: str) -> bytes:
@@ -41,7 +44,10 @@ class BlobStore:
             ToolError: no such blob, or its content was damaged.
         """
         path = self._find(name)
-        data = path.read_bytes()
+        try:
+            data = read_regular(path, links=False)
+        except OSError as error:
+            raise ToolError(f"stored output {name} cannot be read: {error.strerror}") from None
         if hashlib.sha256(data).hexdigest() != path.name:
             raise ToolError(f"stored output {name} is damaged")
         return data

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opensage.errors import SessionBusy, SessionError
+from opensage.files import read_regular, why
 from opensage.log.events import Event, Recovered, decode, encode
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class LogFile:
     """The system calls the journal makes, in one place so that tests can fail or kill at each of them."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # Not through a link, and no pipe is waited for: the folder may have come from anybody.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self.fd = os.open(path, flags, 0o600)
 
     def lock(self) -> None:
@@ -66,7 +68,7 @@ def load(path: Path) -> Loaded:
         SessionError: the file cannot be read, or holds no event at all although it is not empty.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path, links=False)
     except OSError as error:
         raise SessionError(f"cannot read session log {path}: {error.strerror}") from None
     return parse(data)
@@ -104,7 +106,11 @@ class Journal:
         self.path = path
         self._mask = mask
         self._file = self._open(path)
-        loaded = load(path)
+        try:
+            loaded = load(path)
+        except SessionError:
+            self._file.close()
+            raise
         self.events = loaded.events
         self._size = loaded.end
         self._next = self.events[-1].seq + 1 if self.events else 0
@@ -117,7 +123,7 @@ class Journal:
         try:
             file = LogFile(path)
         except OSError as error:
-            raise SessionError(f"cannot open session log {path}: {error.strerror}") from None
+            raise SessionError(f"cannot open session log {path}: {why(error)}.") from None
         try:
             file.lock()
         except OSError as error:
@@ -155,8 +161,7 @@ class Journal:
             self._sync(event.durable)
         except OSError as error:
             self._roll_back()
-            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-            raise SessionError(f"cannot write session log {self.path}: {why}. Free space and resume.") from None
+            raise SessionError(f"cannot write session log {self.path}: {why(error)} and resume.") from None
         self._size += len(line)
         self._next += 1
         return event
@@ -176,7 +181,7 @@ class Journal:
         try:
             self._file.truncate(self._size)
         except OSError as error:
-            raise SessionError(f"session log {self.path} cannot be written: {error.strerror}") from None
+            raise SessionError(f"session log {self.path} cannot be written: {why(error)}.") from None
 
     def close(self) -> None:
         """Bring everything to the disk and free the lock."""

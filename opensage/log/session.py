@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from opensage import __version__
 from opensage.errors import SessionError
+from opensage.files import why
 from opensage.log.blobs import BlobStore
 from opensage.log.conversation import Conversation
 from opensage.log.events import Event, Recovered, SessionStarted, ToolResult
@@ -45,9 +46,7 @@ def state_folder(workdir: Path) -> Path:
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
     except OSError as error:
-        raise SessionError(
-            f"cannot write {folder}: {error.strerror}. Choose another --workdir, or make it writable."
-        ) from None
+        raise SessionError(f"cannot write {folder}: {why(error)}, or choose another --workdir.") from None
     return folder
 
 
@@ -106,7 +105,7 @@ class Session:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SessionError(f"cannot make {folder}: {error.strerror}. Choose another --workdir.") from None
+            raise SessionError(f"cannot make {folder}: {why(error)}, or choose another --workdir.") from None
 
     def record(self, event: E) -> E:
         """Append an event and fold it."""

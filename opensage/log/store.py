@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opensage.errors import SessionError
+from opensage.files import is_plain, why
 from opensage.log.conversation import Conversation
 from opensage.log.events import SessionStarted, encode
 from opensage.log.folds import Summary, summarise
@@ -27,10 +29,10 @@ class SessionStore:
         self._mask = mask
 
     def ids(self) -> list[str]:
-        """All ids, oldest first."""
+        """All ids, oldest first. What is no regular file is no session: a pipe would be waited for."""
         if not self.folder.is_dir():
             return []
-        return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+        return sorted(path.stem for path in self.folder.glob("*.jsonl") if is_plain(path))
 
     def path(self, session: str) -> Path:
         """The log of a session; a unique prefix or "last" is enough.
@@ -101,20 +103,23 @@ class SessionStore:
         for event in events:
             if isinstance(event, SessionStarted):
                 event.session, event.parent, event.forked_at = target, source.stem, events[-1].seq
-        blobs = self.folder / f"{source.stem}.blobs"
-        if blobs.is_dir():
-            shutil.copytree(blobs, self.folder / f"{target}.blobs")
-        self._write_whole(target, b"".join(encode(event) for event in events))
+        self._write_whole(target, b"".join(encode(event) for event in events), self.folder / f"{source.stem}.blobs")
         return target
 
-    def _write_whole(self, session: str, data: bytes) -> None:
-        temporary = self.folder / f".{session}.new"
+    def _write_whole(self, session: str, data: bytes, blobs: Path) -> None:
+        temporary, copied = self.folder / f".{session}.new", self.folder / f"{session}.blobs"
         try:
+            for blob in sorted(blobs.iterdir()) if blobs.is_dir() else ():
+                if is_plain(blob):
+                    copied.mkdir(exist_ok=True)
+                    shutil.copyfile(blob, copied / blob.name)
             temporary.write_bytes(data)
             temporary.rename(self.folder / f"{session}.jsonl")
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise SessionError(f"cannot write session {session}: {error.strerror}") from None
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            shutil.rmtree(copied, ignore_errors=True)
+            raise SessionError(f"cannot write session {session} in {self.folder}: {why(error)}.") from None
 
     def remove(self, session: str) -> str:
         """Delete a session that nobody writes; returns its id.
