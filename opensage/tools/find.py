@@ -23,6 +23,7 @@ _SECONDS = 20.0
 _DEPTH = 3
 _ABSENT = 44
 _NO_PROGRAM = 45
+_FAILED = 2
 _STATUS = re.compile(r"opensage-status (\d+)\s*\Z")
 _PREVIEW = re.compile(r" \[\.\.\. .*\]\Z")
 
@@ -115,15 +116,20 @@ async def search(ctx: ToolContext, pattern: str, path: str = ".", glob: str | No
         raise ToolError('the pattern is empty or holds NUL. Example arguments: {"pattern": "def main"}')
     query = _Query(pattern, _not_option(await inside(ctx, path)), glob or None)
     found = await _search(ctx, query)
-    literal = found.exit_code == 2
+    literal = _refused(found)
     if literal:
         found = await _search(ctx, _Query(pattern, query.path, query.glob, literal=True))
     if found.exit_code == _ABSENT:
         raise await missing(ctx, query.path)
-    if found.exit_code == 2:
-        raise ToolError(f"the search failed: {found.stderr.strip()[:300] or 'no reason was given'}")
+    if _refused(found):
+        raise ToolError(f"the search failed: {found.stderr.strip()[:300]}")
     note = "[the pattern is no valid regex: it was searched as plain text]\n" if literal else ""
     return note + _render(found, query, ctx)
+
+
+def _refused(found: ExecResult) -> bool:
+    """Whether the query itself was refused. Of paths that cannot be read the programs are told to say nothing."""
+    return found.exit_code == _FAILED and found.stderr.strip() != ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +232,11 @@ def _render(result: ExecResult, query: _Query, ctx: ToolContext) -> str:
         lines.append(line)
     if result.timed_out:
         lines.append(f"[the search was stopped after {_SECONDS:.0f} s: narrow the path or simplify the pattern]")
-    return "\n".join(lines) or f"no matches for {query.pattern!r} in {query.path}"
+    if not lines:
+        lines.append(f"no matches for {query.pattern!r} in {query.path}")
+    if result.exit_code == _FAILED:
+        lines.append("[some paths could not be searched: they are unreadable or too long]")
+    return "\n".join(lines)
 
 
 def _clipped(text: str) -> str:

@@ -1,7 +1,7 @@
 """Runs inside the sandbox, by `python -I -c`: standard library only. Prints `path NUL line:text`, like `rg --null`.
 
 Reads one JSON object: pattern, path, glob, literal, skipped, columns, most (bytes printed). Exit code 2 says that the
-pattern is invalid.
+pattern is invalid, with the reason on stderr, or that some paths could not be read.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import fnmatch
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+unread: list[str] = []
+"""Paths that could not be read."""
 
 
 def files(path: str, skipped: list[str]) -> Iterator[str]:
@@ -41,6 +45,7 @@ def listed(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
+        unread.append(folder)
         return []
 
 
@@ -57,7 +62,7 @@ def git_files(path: str) -> list[str] | None:
 def matches(path: str, pattern: re.Pattern[str], columns: int) -> Iterator[str]:
     """Lines of one text file; binary and unreadable ones, and what is no regular file, give none."""
     try:
-        if not os.path.isfile(path) or os.path.islink(path):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
             return
         with open(path, "rb") as file:
             if b"\0" in file.read(8192):
@@ -67,8 +72,10 @@ def matches(path: str, pattern: re.Pattern[str], columns: int) -> Iterator[str]:
                 text = line.rstrip(b"\r\n").decode("utf-8", "replace")
                 if pattern.search(text):
                     yield f"{path}\0{number}:{text[:columns]}{'…' if len(text) > columns else ''}\n"
-    except OSError:
+    except FileNotFoundError:  # git lists what was deleted
         return
+    except OSError:
+        unread.append(path)
 
 
 def wanted(path: str, glob: str | None) -> bool:
@@ -99,7 +106,7 @@ def main() -> int:
                 # At once: a pattern may take for ever on the next line, and what was found is worth having.
                 sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()
-    return 0
+    return 2 if unread else 0
 
 
 if __name__ == "__main__":

@@ -363,6 +363,19 @@ def test_search_gives_the_same_by_every_program(project, arguments, lines):
             assert sorted(got.split("\n")) == sorted(lines), engine
 
 
+def test_search_shows_what_it_found_although_a_path_is_too_long(bench, monkeypatch):
+    (bench.folder / "a.txt").write_text("needle\n")
+    monkeypatch.chdir(bench.folder)
+    for _ in range(25):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    note = "\n[some paths could not be searched: they are unreadable or too long]"
+    for engine, got in by_each_engine(bench, pattern="needle").items():
+        assert got == "a.txt:1:needle" + note * (engine != "grep"), engine  # grep reads paths of any length
+    for engine, got in by_each_engine(bench, pattern="nothing(").items():
+        assert got.partition("\n")[2] == "no matches for 'nothing(' in ." + note * (engine != "grep"), engine
+
+
 def test_search_is_bounded_and_skips_binary_files(bench):
     (bench.folder / "many.txt").write_text("needle\n" * 10_000)
     (bench.folder / "wide.txt").write_text("needle " + "x" * 100_000 + "\n")
