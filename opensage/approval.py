@@ -101,7 +101,9 @@ class Decision:
 Approver = Callable[[ToolCall], object | Awaitable[object]]
 """Gets the call; answers True, False, a `Decision`, or an edited `ToolCall` (or a dict of edited arguments)."""
 
-NOBODY = "nobody is there to approve it. Run with --yes, or add an allow rule to ~/.opensage/config.toml ([permissions])"
+NOBODY = (
+    "nobody is there to approve it. Run with --yes, or add an allow rule to ~/.opensage/config.toml ([permissions])"
+)
 
 
 async def decide(approve: str | Approver, call: ToolCall) -> Decision:
