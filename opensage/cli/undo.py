@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from opensage.sandbox import tree
 from opensage.sandbox.state import process_start
 
 _SECONDS = 30.0
+_SOON = 1.0
+"""Seconds after which git is looked at: a pipe in the place of one of its files would be waited for."""
 _MOST_BYTES = 500_000_000
 _MOST_FILES = 100_000
 _MOST_RULES = 1 << 20
@@ -270,19 +273,53 @@ async def _run(command: list[str], cwd: Path, more: dict[str, str] | None = None
     if more:
         env |= {**more, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
-    def work() -> subprocess.CompletedProcess[bytes]:
-        with _one_at_a_time:
-            return subprocess.run(
-                command, cwd=cwd, env=env, input=stdin, capture_output=True, timeout=_SECONDS, start_new_session=True
-            )
+    def work() -> tuple[int, bytes, bytes]:
+        with _one_at_a_time, _started(command, cwd, env) as process:
+            out, errors = _finished(process, cwd, stdin)
+            return process.returncode, out, errors
 
+    code, out, errors = await asyncio.to_thread(work)
+    if code != 0:
+        raise UndoError(f"git failed: {' '.join(errors.decode(errors='replace').split())[:300]}")
+    return out
+
+
+@contextlib.contextmanager
+def _started(command: list[str], cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _finished(process: subprocess.Popen[bytes], root: Path, stdin: bytes) -> tuple[bytes, bytes]:
     try:
-        done = await asyncio.to_thread(work)
+        return process.communicate(stdin, timeout=_SOON)
+    except subprocess.TimeoutExpired:
+        if blocking := _blocking(root):
+            raise UndoError(f"{blocking} is a pipe or a device, which git would wait for; remove it") from None
+    try:
+        return process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         raise UndoError(f"git took more than {_SECONDS:.0f} s in this folder") from None
-    if done.returncode != 0:
-        raise UndoError(f"git failed: {' '.join(done.stderr.decode(errors='replace').split())[:300]}")
-    return done.stdout
+
+
+def _blocking(root: Path) -> str:
+    """A file of git's that is none; "" without one."""
+    end = time.monotonic() + _SECONDS
+    for folder, _, names in os.walk(root):
+        for name in names if ".git" in Path(folder).parts else [n for n in names if n.startswith(".git")]:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                mode = os.lstat(path).st_mode
+                if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+                    return path
+        if time.monotonic() > end:
+            break
+    return ""
 
 
 async def _fails(command: list[str], cwd: Path) -> bool:

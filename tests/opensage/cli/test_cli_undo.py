@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -257,3 +258,24 @@ def test_ignore_rules_that_are_a_pipe_are_not_waited_for(tmp_path: Path) -> None
     (tmp_path / "a").write_text("old")
     done = turn(tmp_path, lambda: (tmp_path / "a").write_text("new"))
     assert (done.restored, (tmp_path / "a").read_text()) == (["a"], "old")
+
+
+@pytest.mark.parametrize("name", [".gitignore", "sub/.gitignore", "sub/.gitattributes"])
+def test_a_pipe_that_git_would_wait_for_is_named_soon(tmp_path: Path, name: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.txt").write_text("x")
+    os.mkfifo(tmp_path / name)
+    began = time.monotonic()
+    with pytest.raises(UndoError, match=f"{name} is a pipe or a device"):
+        turn(tmp_path)
+    assert time.monotonic() - began < 10
+
+
+def test_a_pipe_in_the_users_repository_is_not_waited_for(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".git/config").unlink()
+    os.mkfifo(tmp_path / ".git/config")
+    (tmp_path / "a.txt").write_text("old")
+    began = time.monotonic()
+    assert turn(tmp_path, lambda: (tmp_path / "a.txt").write_text("new")).restored == ["a.txt"]
+    assert time.monotonic() - began < 15
