@@ -207,8 +207,10 @@ def test_nobody_listening_is_retryable() -> None:
 
 @pytest.mark.parametrize("date", [False, True])
 def test_probe_n3_retry_after_is_read_from_the_answer(date: bool) -> None:
-    value = formatdate(time.time() + 7, usegmt=True) if date else "6"
-    with provider(fails(429, "slow down", {"Retry-After": value})) as server, pytest.raises(ModelError) as caught:
+    def busy(exchange: Exchange) -> None:  # the date is made when it is sent: the import before that takes seconds
+        exchange.fail(429, "slow down", {"Retry-After": formatdate(time.time() + 7, usegmt=True) if date else "6"})
+
+    with provider(busy) as server, pytest.raises(ModelError) as caught:
         ask(remote(server.url))
     assert caught.value.retryable
     assert caught.value.status == 429
