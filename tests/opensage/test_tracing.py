@@ -339,7 +339,8 @@ def cli(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_line_sends_to_a_collector(tmp_path: Path) -> None:
-    (tmp_path / "opensage.toml").write_text('tracing = "content"\n')
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text('tracing = "content"\n')
     with collector() as (url, taken):
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "DEMO_API_KEY": KEY}
         done = cli(tmp_path, "run", "hello", "-m", "script:s.json", "--sandbox", "local", **env)
