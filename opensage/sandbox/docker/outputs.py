@@ -42,10 +42,14 @@ class Outputs:
         for name, output in self._kept.items():
             self._kept[name] = BoundedOutput(output.limit)
 
+    def engine_said(self) -> str:
+        """What the engine itself said."""
+        return self._kept["engine"].text()
+
     def result(self, code: int, timed_out: bool, duration: float, notes: list[str]) -> ExecResult:
         """All of it."""
         stdout, stderr = self._kept["stdout"], self._kept["stderr"]
-        engine = " ".join(self._kept["engine"].text().split())
+        engine = " ".join(self.engine_said().split())
         if engine:
             notes = [f"the command could not be started: {engine[:400]}", *notes]
         cut = bool(stdout.dropped or stderr.dropped)
@@ -94,6 +98,10 @@ class Raw:
     def data(self) -> bytes:
         """The bytes."""
         return bytes(self._data)
+
+    def engine_said(self) -> str:
+        """What the engine itself said, among the rest."""
+        return self._errors.text()
 
     def errors(self) -> str:
         """The rest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 
 from opensage.errors import SandboxLost
@@ -16,6 +17,8 @@ from opensage.sandbox.limits import SandboxLimits
 KILL_SECONDS = 1.0
 SIGNALS = range(129, 160)
 NOT_STARTED = 1 << 16
+FULL = re.compile("temporarily unavailable|cannot allocate|no space left|can't start|fork", re.I)
+"""What engines say when a container has no process left to give."""
 
 
 class Runner:
@@ -43,7 +46,7 @@ class Runner:
             SandboxLost: the container ended.
         """
         code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
-        if code == NOT_STARTED and not timed_out and await self._make_room():
+        if code == NOT_STARTED and FULL.search(outputs.engine_said()) and await self._make_room():
             outputs.forget()
             code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
         return (126 if code == NOT_STARTED else code), timed_out
@@ -90,7 +93,7 @@ class Runner:
         notices, self._notices = self._notices, []
         return notices
 
-    async def _settle(self) -> None:
+    async def _settle(self, mine: Command | None = None) -> None:
         if not self.container.ours:
             return
         counts = await self.container.warden.counts()
@@ -98,11 +101,11 @@ class Runner:
         if counts[0] > before[0]:
             self._notices.append(f"a process was killed: more than {self.limits.memory >> 20} MiB of memory")
         if counts[1] > before[1]:
-            await self._make_room()
+            await self._make_room(mine)
 
-    async def _make_room(self) -> bool:
-        """End everything, unless more than one command runs: something has taken every process there is."""
-        if len(self._commands) > 1 or not self.container.ours:
+    async def _make_room(self, mine: Command | None = None) -> bool:
+        """End everything, unless another command runs: something has taken every process there is."""
+        if self._commands - {mine} or not self.container.ours:
             return False
         await self.container.warden.end_all()
         self._notices.append(f"killed: more than {self.limits.processes} processes")
@@ -124,7 +127,7 @@ class Runner:
             async with asyncio.timeout(KILL_SECONDS):
                 await command.started()
         try:
-            await self._settle()
+            await self._settle(command)
             if command.process is not None:
                 await self.container.warden.end_tree(*command.process)
                 if await command.gone(KILL_SECONDS):

@@ -377,3 +377,27 @@ def test_the_probe_holds(docker_host):
     rows = asyncio.run(probe("docker"))
     assert [row for row in rows if not row.holds] == []
     assert len(rows) == 14
+
+
+def test_what_the_engine_refuses_ends_nothing_else(docker_host, inside):
+    async def body(s):
+        await s.exec("sleep 55 > /dev/null 2>&1 &")
+        r = await s.exec(["true", "x" * 200_000])
+        assert r.exit_code == 126
+        assert "could not be started" in r.stderr
+        assert "too long" in r.stderr
+        assert "sleep 55" in (await s.exec("ps -eo args")).stdout
+
+    inside("docker", body)
+
+
+def test_a_bomb_does_not_cost_the_neighbours_their_life(docker_host, inside):
+    async def body(s):
+        other = asyncio.create_task(s.exec("sleep 4; echo whole"))
+        await asyncio.sleep(0.5)
+        r = await s.exec("bomb() { [ $SECONDS -gt 2 ] && exit; bomb | bomb & }; bomb; sleep 1", timeout=3)
+        assert r.timed_out or r.exit_code != 0 or "unavailable" in r.stderr
+        assert (await other).stdout == "whole\n"
+        assert (await s.exec("echo alive")).stdout == "alive\n"
+
+    inside("docker", body, limits=SandboxLimits(processes=60))
