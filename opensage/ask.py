@@ -60,8 +60,9 @@ async def ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
         yield run.finish("limit", error.reason)
         return
     except ContextOverflow as error:
-        async for event in _overflow(run, error):
-            yield event
+        async with aclosing(_overflow(run, error)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
         return
     except ModelError as error:
         run.session.record(ModelFailed(error=str(error), text="".join(shown)))

@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from opensage.arguments import is_complete, parse_arguments
@@ -45,8 +45,9 @@ class Dispatcher:
         """Run every call, yielding events as they happen; on the way out no call is left without an answer."""
         try:
             for batch in self._batches():
-                async for event in self._run_batch(batch):
-                    yield event
+                async with aclosing(self._run_batch(batch)) as done:  # type: ignore[type-var]
+                    async for event in done:
+                        yield event
                 if self._escaped is not None:
                     raise self._escaped
         finally:

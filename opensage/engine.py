@@ -207,10 +207,13 @@ class Engine:
         self._check(task)
         before = self.session.summary.status, self.session.summary.text
         idle = task is None and self._nothing_to_do()
+        if callable(renew := getattr(self.sandbox, "renew", None)):  # lost twice, it stops one run, not the chat
+            renew()
         run = self._run(resumed=task is None)
         yield self._started(run, resumed=task is None)
         if idle:
-            yield run.finish(before[0], "nothing was left to do", before[1])
+            status, text = before if before[0] != "running" else ("done", self.session.conversation.last_text)
+            yield run.finish(status, "nothing was left to do", text)
             return
         try:
             for event in self._begin(task):
@@ -243,7 +246,8 @@ class Engine:
 
     def _nothing_to_do(self) -> bool:
         summary, conversation = self.session.summary, self.session.conversation
-        return not conversation.open and conversation.tail_role == "assistant" and summary.text != ""
+        answered = conversation.last_text if summary.status == "running" else summary.text
+        return not conversation.open and conversation.tail_role == "assistant" and answered != ""
 
     def _run(self, *, resumed: bool) -> Run:
         summary = self.session.summary

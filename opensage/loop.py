@@ -1,4 +1,8 @@
-"""The loop: ask the model, answer its calls, until it answers in text or a limit is reached."""
+"""The loop: ask the model, answer its calls, until it answers in text or a limit is reached.
+
+Each generator inside another is closed with it: left to the garbage collector, its tools would go on running after
+whoever read the events has turned away.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING
 from opensage.ask import ask, make_room
 from opensage.dispatch import Dispatcher
 from opensage.errors import SandboxLost
-from opensage.log.events import Event, Note, RunFinished, ToolResult
+from opensage.log.events import Event, Note, ToolResult
 from opensage.messages import Reply, ToolCall
 
 if TYPE_CHECKING:
@@ -29,38 +33,43 @@ async def loop(run: Run) -> AsyncIterator[Event]:
     empty = 0
     waiting = list(run.session.conversation.open.values())
     if waiting:  # a resume: calls that never began
-        async for event in Dispatcher(run, waiting).events():
-            yield event
+        async with aclosing(Dispatcher(run, waiting).events()) as answers:  # type: ignore[type-var]
+            async for event in answers:
+                yield event
     while True:
         if reason := run.budget.exhausted():
             yield run.finish("limit", reason)
             return
         if run.compactor.due():
-            async for event in make_room(run):
-                yield event
-                if isinstance(event, RunFinished):
-                    return
+            async with aclosing(make_room(run)) as made:  # type: ignore[type-var]
+                async for event in made:
+                    yield event
+            if run.finished is not None:
+                return
         last = run.budget.is_last_turn()
         if last:
             yield run.session.record(Note(text=LAST_TURN, reason="last turn"))
-        async for event in ask(run, tools=not last):
-            yield event
-            if isinstance(event, RunFinished):
-                return
+        async with aclosing(ask(run, tools=not last)) as asked:  # type: ignore[type-var]
+            async for event in asked:
+                yield event
+        if run.finished is not None:
+            return
         if run.reply is None:
             continue  # the window overflowed and room was made
         empty = 0 if run.reply.calls or run.reply.text.strip() else empty + 1
-        async for event in _take(run, run.reply, empty, tools=not last):
-            yield event
-            if isinstance(event, RunFinished):
-                return
+        async with aclosing(_take(run, run.reply, empty, tools=not last)) as taken:  # type: ignore[type-var]
+            async for event in taken:
+                yield event
+        if run.finished is not None:
+            return
 
 
 async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIterator[Event]:
     """What a reply leads to: calls are answered, text ends the run, nothing at all is asked again."""
     if reply.calls:
-        async for event in _answer(run, reply, tools=tools):
-            yield event
+        async with aclosing(_answer(run, reply, tools=tools)) as answered:  # type: ignore[type-var]
+            async for event in answered:
+                yield event
     elif empty > MAX_EMPTY:
         yield run.finish("empty", f"the model gave an empty reply {empty} times in a row")
     elif empty:

@@ -68,6 +68,7 @@ class Conversation:
         self._turn: list[ToolCall] = []
         self._results: dict[str, tuple[int, Message]] = {}
         self._seen: set[str] = set()
+        self._used: dict[str, int] = {}
         self.open: dict[str, ToolCall] = {}
         self.started: set[str] = set()
         self.decided: dict[str, ApprovalDecided] = {}
@@ -99,11 +100,12 @@ class Conversation:
     def unique_id(self, wished: str, position: int) -> str:
         """The id itself, or with a suffix when this history has it already (providers reuse ids)."""
         base = wished or f"call_{len(self._seen)}_{position}"
-        name, count = base, 1
+        name, count = base, self._used.get(base, 1)
         while name in self._seen:
             count += 1
             name = f"{base}-{count}"
         self._seen.add(name)
+        self._used[base] = count  # the next search begins here: with "call_0" each turn it would grow with the history
         return name
 
     def apply(self, event: Event) -> None:

@@ -244,9 +244,9 @@ class Progress(Event):
     id: str = ""
 
 
-_MISSING = object()
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _FIELDS: dict[type, list[tuple[str, Any]]] = {}
+_TYPES: dict[type, dict[str, tuple[type, ...]]] = {}
 
 
 def _fields(kind: type[Event]) -> list[tuple[str, Any]]:
@@ -325,9 +325,12 @@ _ACCEPTS: dict[str, tuple[type, ...]] = {
 
 
 def _fields_are_right(kind: type[Event], data: Mapping[str, Any]) -> bool:
-    for spec in dataclasses.fields(kind):
-        value = data.get(spec.name, _MISSING)
-        if value is not _MISSING and not isinstance(value, _ACCEPTS[cast("str", spec.type)]):
+    types = _TYPES.get(kind)
+    if types is None:
+        types = _TYPES[kind] = {f.name: _ACCEPTS[cast("str", f.type)] for f in dataclasses.fields(kind)}
+    for name, value in data.items():
+        accepted = types.get(name)
+        if accepted is not None and not isinstance(value, accepted):
             return False
     return all(_is_call(call) for call in data.get("calls", ()))
 

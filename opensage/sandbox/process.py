@@ -177,6 +177,10 @@ class ProcessSandbox:
                 f"the workspace is restored in part only: {error}; mend that and restore again"
             ) from error
 
+    def renew(self) -> None:
+        """Let earlier losses count no more: a person has read of them and goes on."""
+        self._losses = 0
+
     async def close(self) -> None:
         """See `Sandbox.close`."""
         self._closed = True
