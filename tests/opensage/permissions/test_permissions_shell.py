@@ -284,6 +284,7 @@ def runs_rm(root: Path, script: str) -> bool:
 @example(script="f() { cat <<'E'\nrm x\nE\n\ntime ! rm x\n}; f")
 @example(script="x=1 <<'E'cat rm x\nE\n")
 @example(script="sh -c rm x")
+@example(script="cat <<\\E >o\ncat <<'E'\nE\n\nE\n\\\nrm x\nE\n")
 @example(script="echo $((1<<3))\nrm x\n3\n")
 @example(script="cat <<E # c\n`rm x`\nE\n")
 @example(script="! ! rm x")
