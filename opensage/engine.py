@@ -49,7 +49,7 @@ class Options(TypedDict, total=False):
         agent: an `AgentSpec`; the default agent without it.
         model: a model string or a `Model`; the configured or default one without it.
         tools: functions or `Tool`s, beside the built-in ones.
-        sandbox: "auto", "bubblewrap", "local" or a `Sandbox`.
+        sandbox: "auto", "docker", "docker:IMAGE", "bubblewrap", "local" or a `Sandbox`.
         workdir: the workspace.
         limits: what the run may spend.
         session: id of a session to go on with.

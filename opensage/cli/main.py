@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -129,6 +130,7 @@ def trust_command(workdir: Workdir = Path(".")) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
+    _open_standard_files()
     _tolerant_output()
     try:
         code: Any = app(words, standalone_mode=False)
@@ -172,6 +174,13 @@ def _misused(text: str) -> None:
             print(text, file=sys.stderr)
     else:
         _complain(f"error: {text.rstrip('.')}; `opensage --help` and `opensage COMMAND --help` say what there is")
+
+
+def _open_standard_files() -> None:
+    """A closed one leads nowhere from now on. Its number would go to the next file that is opened, a log perhaps."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 takes the lowest free number
 
 
 def _tolerant_output() -> None:
