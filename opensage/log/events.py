@@ -59,7 +59,10 @@ class SessionStarted(Event):
 
 @dataclass(slots=True, kw_only=True)
 class RunStarted(Event):
-    """A run begins or goes on. `system` is the system message, left out when it is the one before."""
+    """A run begins or goes on. `system` is the system message, left out when it is the one before.
+
+    `setup` is what else a reader needs to do it again: versions, permission rules, names of the tools, prices.
+    """
 
     type: ClassVar[str] = "run.started"
     durable: ClassVar[bool] = True
@@ -69,6 +72,7 @@ class RunStarted(Event):
     sandbox: str = ""
     limits: dict[str, Any] = field(default_factory=dict)
     system: str = ""
+    setup: dict[str, Any] = field(default_factory=dict)
     resumed: bool = False
 
 

@@ -18,6 +18,7 @@ from opensage.errors import ModelError
 Chunk = dict[str, Any]
 
 CACHE_MIB = 512
+LEAVE_SECONDS = 20.0  # a generation ends at its next token, which a busy machine may keep waiting
 """Memory for conversations put aside, so that a question beside one does not cost reading it again."""
 _one_at_a_time = threading.Lock()
 _engines: dict[tuple[Path, int], Engine] = {}
@@ -154,7 +155,7 @@ def _stop_all() -> None:
     for job in list(_jobs):
         job.stop.set()
     for job in list(_jobs):
-        job.over.wait(2.0)
+        job.over.wait(LEAVE_SECONDS)
     if not _jobs:
         for engine in list(_engines.values()):
             with contextlib.suppress(RuntimeError):

