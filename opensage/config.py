@@ -39,6 +39,7 @@ def _known_sandbox(name: str) -> str:
     return name
 
 
+ModelName = Annotated[str, Field(min_length=1)]
 SandboxName = Annotated[str, AfterValidator(_known_sandbox)]
 
 
@@ -76,9 +77,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str | None = None
+    model: ModelName | None = None
     """A model string; see docs/models.md."""
-    fallback: tuple[str, ...] = ()
+    fallback: tuple[ModelName, ...] = ()
     """Model strings tried in order when the model fails for good."""
     sandbox: SandboxName = "auto"
     """Where commands run: `auto`, `docker`, `docker:IMAGE`, `bubblewrap` or `local`."""
@@ -183,8 +184,10 @@ def _familiar(model: str, usual: str) -> bool:
 def _harmless(model: str) -> bool:
     """Whether naming this model runs no code of the folder, writes no file and names no address."""
     scheme, _, rest = model.strip().partition(":")
-    if scheme in ("script", "replay"):
-        return not rest.strip().endswith(".py")
+    if scheme == "script":
+        return Path(rest).suffix == ".json"  # as the script is opened: `x.py/.` is a `.py` too
+    if scheme == "replay":
+        return True
     return scheme not in LOCAL_SCHEMES and "://" not in model and not model.strip().startswith(_LOCAL_PATHS)
 
 

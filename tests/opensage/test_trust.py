@@ -92,7 +92,7 @@ def test_an_agent_cannot_plant_a_file_for_a_later_workspace(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "model",
     ["script:reply.py", " script:reply.py", "replay:x", "record:/x:local/qwen2.5-coder-1.5b", "local//tmp/x.gguf",
-     "local/../x.gguf", "local/~/x.gguf", "huggingface/https://example.org/x", "openai/x", "ollama/x", "nonsense", ""],
+     "local/../x.gguf", "local/~/x.gguf", "huggingface/https://example.org/x", "openai/x", "ollama/x", "nonsense"],
 )  # fmt: skip
 def test_a_project_sends_the_conversation_nowhere_new(tmp_path: Path, model: str) -> None:
     own = "model = 'anthropic/claude-sonnet-latest'\n"
@@ -118,7 +118,17 @@ def test_a_project_fills_in_the_model_that_was_left_open(tmp_path: Path, model: 
 
 
 @pytest.mark.parametrize(
-    "model", ["script:reply.py", " script:reply.py ", "record:/x:openai/x", "openai/x://y", "local/../x"]
+    "model",
+    [
+        "script:reply.py",
+        " script:reply.py ",
+        "script:reply.py/",
+        "script:reply.py/.",
+        "script:x",
+        "record:/x:openai/x",
+        "openai/x://y",
+        "local/../x",
+    ],
 )
 def test_but_no_model_that_runs_code_writes_files_or_names_an_address(tmp_path: Path, model: str) -> None:
     assert settings(tmp_path, f"model = '{model}'\n").model is None
@@ -156,7 +166,7 @@ def test_what_the_person_gave_for_this_start_needs_no_trust(tmp_path: Path) -> N
 def test_every_setting_is_judged(tmp_path: Path) -> None:
     """A new key loosens until somebody decides that it does not."""
     values = {
-        "model": "script:x", "fallback": ["script:x"], "sandbox": "local", "max_turns": 10**6, "max_cost": 2.0,
+        "model": "openai/x", "fallback": ["script:x"], "sandbox": "local", "max_turns": 10**6, "max_cost": 2.0,
         "max_tokens": 2, "max_tool_calls": 2, "max_seconds": 2.0, "permissions": {"allow": ["*"], "ask": ["a"], "deny": ["b"]},
         "secrets": {"patterns": ["x+"]}, "tracing": "content",
     }  # fmt: skip
