@@ -161,7 +161,8 @@ def _history(path: Path) -> History:
 
     class MaskedHistory(FileHistory):
         def store_string(self, string: str) -> None:
-            super().store_string(masked(string))
+            with contextlib.suppress(OSError):  # the folder went, the disk is full: the line itself goes on
+                super().store_string(masked(string))
 
     return MaskedHistory(str(path))
 

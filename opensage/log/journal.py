@@ -38,6 +38,11 @@ class LogFile:
         """Append some or all of the bytes; returns how many."""
         return os.write(self.fd, data)
 
+    @property
+    def gone(self) -> bool:
+        """Whether nobody will find what is written any more."""
+        return os.fstat(self.fd).st_nlink == 0
+
     def truncate(self, size: int) -> None:
         """Cut the file."""
         os.ftruncate(self.fd, size)
@@ -176,6 +181,11 @@ class Journal:
         if durable or now - self._synced > SYNC_EVERY:
             self._file.sync()
             self._synced = now
+            if self._file.gone:
+                raise SessionError(
+                    f"session log {self.path} was deleted while the session ran, so nothing more can be kept. "
+                    "Start a new session."
+                )
 
     def _roll_back(self) -> None:
         try:

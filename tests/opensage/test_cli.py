@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -101,6 +103,8 @@ def test_probe_i4_a_chat_under_cp1252_and_under_c(tmp_path: Path) -> None:
     [
         (["run", "x", "-m", "script:none.json"], "none.json"),
         (["run", "x", "-m", "nonsense-model"], "unknown model"),
+        (["run", "x", "-m", ""], "model"),
+        (["run", "x", "-m", " "], "no model named"),
         (["run", "x", "-m", "script:bad.json"], "bad.json"),
         (["run", "x", "-m", "script:short.json"], "end"),
         (["run", "x", "--workdir", "nowhere"], "nowhere"),
@@ -211,3 +215,47 @@ def test_no_control_character_of_a_session_reaches_the_terminal(tmp_path: Path) 
     for done in (ran, listed, shown, wrong):
         said = (done.stdout + done.stderr).replace("\n", "")
         assert said.isprintable(), repr(said)
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OPENSAGE_HOME": str(folder / "home")}
+    command = [sys.executable, "-m", "opensage", *words]
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_do_no_harm(tmp_path: Path, closed: str) -> None:
+    """Their numbers would go to the next files that are opened."""
+    words = [sys.executable, "-m", "opensage", "run", "x", "-m", script(tmp_path, SHELL, {"text": "ok"})]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OPENSAGE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {closed}', "sh", *words], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made.txt").exists()
+    assert done.stderr == ""
+
+
+def test_a_reader_that_goes_ends_the_run_quietly(tmp_path: Path) -> None:
+    long = {"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 1; seq 1000"}}]}
+    with started(tmp_path, "run", "x", "-m", script(tmp_path, long, {"text": "ok"}), "--json") as process:
+        assert process.stdout
+        assert process.stderr
+        assert "run.started" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 1
+
+
+def test_a_run_whose_folder_is_deleted_ends_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    wait = {"tool_calls": [{"name": "shell", "arguments": {"command": "touch began; sleep 4"}}]}
+    script(tmp_path, wait, *[SHELL] * 5, {"text": "ok"})
+    with started(tmp_path, "run", "x", "-m", f"script:{tmp_path / 's.json'}", "-w", "work") as process:
+        while not (tmp_path / "work/began").exists():
+            time.sleep(0.05)
+        shutil.rmtree(tmp_path / "work")
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "was deleted while the session ran" in errors
+    assert len(errors.splitlines()) == 1

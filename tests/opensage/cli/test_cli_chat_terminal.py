@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -331,3 +332,17 @@ def test_the_chat_asks_once_whether_to_trust_the_file(tmp_path: Path) -> None:
             assert "NO SANDBOX" in terminal.until("/help")
             terminal.line("/quit")
             assert terminal.exit_code() == 0
+
+
+def test_a_chat_whose_folder_is_deleted_says_so_and_can_be_left(tmp_path: Path) -> None:
+    with chat(tmp_path, {"text": "first"}, {"text": "second"}, words=("--sandbox", "local")) as terminal:
+        terminal.line("one")
+        terminal.until("[done]")
+        terminal.until(PROMPT)
+        shutil.rmtree(tmp_path / "work")
+        terminal.type("two\r")
+        terminal.until("was deleted while the session ran")
+        terminal.line("/quit")
+        assert terminal.exit_code() == 1
+    assert "Press ENTER" not in terminal.raw
+    assert "Traceback" not in terminal.raw
