@@ -33,7 +33,7 @@ from opensage.permissions import Rule, Workspace, suggest
 from opensage.prompt import system_message
 from opensage.protocols import Model, Sandbox
 from opensage.runtime import Run
-from opensage.sandbox import open_sandbox
+from opensage.sandbox import DockerSandbox, open_sandbox
 from opensage.sandbox.masked import MaskedSandbox
 from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
@@ -169,6 +169,8 @@ class Engine:
         self._closed = False
         self.warning = ""
         self.session = self._open_session(options.get("session"))
+        if isinstance(self._opened, DockerSandbox):
+            self._opened.run = self.session.id
         self._watch = SettingsWatch(self.workdir, self.session.id)
 
     def _open_model(self, wished: str | Model | None) -> Model:
@@ -185,7 +187,7 @@ class Engine:
         return mask
 
     def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
-        sandbox = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished)
+        sandbox = self._opened = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished)
         masked = MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
         return masked if self.spans is None else self.spans.sandbox(masked)
 

@@ -64,6 +64,8 @@ class DockerSandbox:
         if (workdir is None and not inside.startswith("/")) or (container and workdir is not None):
             raise SandboxError("a Docker sandbox is given a folder of the host, or a path `inside=` its image")
         self.host_workdir = workdir
+        self.run = ""
+        """The session that it works for: a label of its containers; set before the first command."""
         self.limits = limits or SandboxLimits()
         folders = tuple(Path(os.path.realpath(path)) for path in read_only)
         place = inside or str(workdir)
@@ -270,7 +272,7 @@ class DockerSandbox:
 
     def _labels(self) -> tuple[str, dict[str, str]]:
         name = f"opensage-{os.getpid()}-{secrets.token_hex(4)}"
-        return name, reaper.labels(self.workdir)
+        return name, reaper.labels(self.workdir, self.run)
 
     async def _replace(self, image: str) -> None:
         async with self._lock():

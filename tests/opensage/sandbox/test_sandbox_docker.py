@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -454,3 +455,52 @@ def test_a_bomb_does_not_cost_the_neighbours_their_life(docker_host, inside):
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
     inside("docker", body, limits=SandboxLimits(processes=60))
+
+
+def test_probe_e8_ctrl_c_leaves_no_container(client, work):
+    turns = [{"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 600"}}]}, {"text": "never"}]
+    (work / "turns.json").write_text(json.dumps(turns))
+    command = [sys.executable, "-m", "opensage", "run", "x", "-m", "script:turns.json", "--sandbox", "docker", "--yes"]
+    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        names = ours(client, process.pid)
+        if names and "sleep 600" in str(client.top(names[0])):
+            break
+        time.sleep(0.1)
+    labels = client.inspect_container(names[0])["Config"]["Labels"]
+    (log,) = (work / ".opensage" / "sessions").glob("*.jsonl")
+    assert labels["opensage.run"] == log.stem
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert ours(client, process.pid) == []
+
+
+def test_an_image_from_a_dockerfile(client, work, monkeypatch):
+    name = f"opensage-test-{os.getpid()}:1"
+    (work / "Dockerfile").write_text(f"FROM {BASE_IMAGE}\nRUN echo made > /made\n")
+    try:
+        done = _opensage("sandbox", "build", "--file", "Dockerfile", "--tag", name, cwd=work)
+        assert (done.returncode, done.stdout) == (0, f"{name}\n"), done.stderr
+
+        async def main():
+            s = open_sandbox(f"docker:{name}", work)
+            try:
+                assert (await s.exec("cat /made")).stdout == "made\n"
+            finally:
+                await s.close()
+
+        asyncio.run(main())
+        (work / "Dockerfile").write_text(f"FROM {BASE_IMAGE}\nRUN exit 3\n")
+        done = _opensage("sandbox", "build", "--file", "Dockerfile", "--tag", f"{name}x", cwd=work)
+        assert done.returncode == 2
+        assert "building" in done.stderr.splitlines()[-1]
+        assert _opensage("sandbox", "build", "--file", "nowhere", cwd=work).returncode == 2
+    finally:
+        client.remove_image(name, force=True)
+
+
+def _opensage(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "opensage", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
