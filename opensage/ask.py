@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opensage.runtime import Run
 
 
-async def make_room(run: Run) -> AsyncIterator[Event]:
+async def make_room(run: Run) -> AsyncGenerator[Event, None]:
     """Compact the history; ends the run when even that does not make it fit."""
     event = await run.compactor.compact()
     if event is not None:
@@ -32,7 +32,7 @@ async def make_room(run: Run) -> AsyncIterator[Event]:
             )
 
 
-async def ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
+async def ask(run: Run, *, tools: bool) -> AsyncGenerator[Event, None]:
     """One model call. Sets `run.reply`, or leaves it None when room was made and the call must be repeated."""
     run.reply, run.tools_on, assembler = None, tools, Assembler()
     shown: list[str] = []
@@ -60,7 +60,7 @@ async def ask(run: Run, *, tools: bool) -> AsyncIterator[Event]:
         yield run.finish("limit", error.reason)
         return
     except ContextOverflow as error:
-        async with aclosing(_overflow(run, error)) as events:  # type: ignore[type-var]
+        async with aclosing(_overflow(run, error)) as events:
             async for event in events:
                 yield event
         return
@@ -89,7 +89,7 @@ async def _until_deadline(run: Run, request: Request) -> AsyncIterator[Delta]:
             yield delta
 
 
-async def _overflow(run: Run, error: ContextOverflow) -> AsyncIterator[Event]:
+async def _overflow(run: Run, error: ContextOverflow) -> AsyncGenerator[Event, None]:
     event = await run.compactor.compact(force=True)
     if event is None:
         yield run.session.record(ModelFailed(error=str(error)))

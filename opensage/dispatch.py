@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,11 @@ class Dispatcher:
         self._running = 0
         self._escaped: BaseException | None = None
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Run every call, yielding events as they happen; on the way out no call is left without an answer."""
         try:
             for batch in self._batches():
-                async with aclosing(self._run_batch(batch)) as done:  # type: ignore[type-var]
+                async with aclosing(self._run_batch(batch)) as done:
                     async for event in done:
                         yield event
                 if self._escaped is not None:
@@ -53,7 +53,7 @@ class Dispatcher:
         finally:
             self._close_open("cancelled", "[cancelled before it ran]")
 
-    async def refuse(self, why: str) -> AsyncIterator[Event]:
+    async def refuse(self, why: str) -> AsyncGenerator[Event, None]:
         """Answer every call without running it."""
         for call in self._calls:
             yield self._answer(call, why, ok=False, synthetic="limit")
@@ -71,7 +71,7 @@ class Dispatcher:
             overlapping = parallel
         return batches
 
-    async def _run_batch(self, batch: list[ToolCall]) -> AsyncIterator[Event]:
+    async def _run_batch(self, batch: list[ToolCall]) -> AsyncGenerator[Event, None]:
         if self._run.budget.remaining_seconds() == 0:
             return
         tasks = [asyncio.create_task(self._guarded(call)) for call in batch]

@@ -8,7 +8,7 @@ import functools
 import importlib.metadata
 import os
 import platform
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +219,7 @@ class Engine:
             return events
         return self.spans.run(self.spec.name, self.model.name, self.session.id, task, events)
 
-    async def _turn(self, task: str | None) -> AsyncIterator[Event]:
+    async def _turn(self, task: str | None) -> AsyncGenerator[Event, None]:
         self._check(task)
         before = self.session.summary.status, self.session.summary.text
         idle = task is None and self._nothing_to_do()
@@ -234,7 +234,7 @@ class Engine:
         try:
             for event in self._begin(task):
                 yield event
-            async with aclosing(loop(run)) as events:  # type: ignore[type-var]
+            async with aclosing(loop(run)) as events:
                 async for event in events:
                     yield event
                     if isinstance(event, ModelReply) and event.cost is None:
@@ -328,7 +328,10 @@ class Engine:
         )
 
     def _setup(self) -> dict[str, Any]:
-        """What the log keeps besides, so that a run can be done again from its folder alone."""
+        """What the log keeps besides, so that a run can be done again from its folder alone.
+
+        Prices are litellm's table of that version; what each reply cost stands with it.
+        """
         rules = {name: [str(rule) for rule in getattr(self.policy, name)] for name in ("allow", "ask", "deny")}
         return {
             "python": platform.python_version(),
@@ -336,7 +339,6 @@ class Engine:
             "packages": {name: found for name in _RECORDED if (found := _version(name))},
             "permissions": {name: texts for name, texts in rules.items() if texts},
             "tools": self.toolbox.names,
-            "prices": "each reply's cost is in US dollars; absent when it is unknown",
         }
 
     async def use_model(self, wished: str | Model) -> None:

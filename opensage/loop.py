@@ -6,7 +6,7 @@ whoever read the events has turned away.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,12 @@ REPEATED = (
 )
 
 
-async def loop(run: Run) -> AsyncIterator[Event]:
+async def loop(run: Run) -> AsyncGenerator[Event, None]:
     """Run until a `RunFinished` event, which is always the last one."""
     empty = 0
     waiting = list(run.session.conversation.open.values())
     if waiting:  # a resume: calls that never began
-        async with aclosing(Dispatcher(run, waiting).events()) as answers:  # type: ignore[type-var]
+        async with aclosing(Dispatcher(run, waiting).events()) as answers:
             async for event in answers:
                 yield event
     while True:
@@ -41,7 +41,7 @@ async def loop(run: Run) -> AsyncIterator[Event]:
             yield run.finish("limit", reason)
             return
         if run.compactor.due():
-            async with aclosing(make_room(run)) as made:  # type: ignore[type-var]
+            async with aclosing(make_room(run)) as made:
                 async for event in made:
                     yield event
             if run.finished is not None:
@@ -49,7 +49,7 @@ async def loop(run: Run) -> AsyncIterator[Event]:
         last = run.budget.is_last_turn()
         if last:
             yield run.session.record(Note(text=LAST_TURN, reason="last turn"))
-        async with aclosing(ask(run, tools=not last)) as asked:  # type: ignore[type-var]
+        async with aclosing(ask(run, tools=not last)) as asked:
             async for event in asked:
                 yield event
         if run.finished is not None:
@@ -57,17 +57,17 @@ async def loop(run: Run) -> AsyncIterator[Event]:
         if run.reply is None:
             continue  # the window overflowed and room was made
         empty = 0 if run.reply.calls or run.reply.text.strip() else empty + 1
-        async with aclosing(_take(run, run.reply, empty, tools=not last)) as taken:  # type: ignore[type-var]
+        async with aclosing(_take(run, run.reply, empty, tools=not last)) as taken:
             async for event in taken:
                 yield event
         if run.finished is not None:
             return
 
 
-async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIterator[Event]:
+async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncGenerator[Event, None]:
     """What a reply leads to: calls are answered, text ends the run, nothing at all is asked again."""
     if reply.calls:
-        async with aclosing(_answer(run, reply, tools=tools)) as answered:  # type: ignore[type-var]
+        async with aclosing(_answer(run, reply, tools=tools)) as answered:
             async for event in answered:
                 yield event
     elif empty > MAX_EMPTY:
@@ -82,11 +82,11 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncIter
         yield run.finish()
 
 
-async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncIterator[Event]:
+async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncGenerator[Event, None]:
     dispatcher = Dispatcher(run, reply.calls, cut=reply.finish_reason == "length")
     events = dispatcher.events() if tools else dispatcher.refuse("[not run: this was the last turn]")
     results: dict[str, ToolResult] = {}
-    async with aclosing(events):  # type: ignore[type-var]
+    async with aclosing(events):
         async for event in events:
             if isinstance(event, ToolResult):
                 results[event.id] = event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypedDict, runtime_checkable
 
 from opensage.messages import Delta, Request
 
@@ -55,6 +55,16 @@ class ExecResult:
 
 OutputHook = Callable[[str, bytes], None]
 """Called with ("stdout"|"stderr", chunk) as output arrives; must not block."""
+
+
+class ExecOptions(TypedDict, total=False):
+    """The options of `Sandbox.exec`, for wrappers that pass them on."""
+
+    timeout: float | None
+    stdin: bytes | None
+    env: Mapping[str, str] | None
+    cwd: str | None
+    on_output: OutputHook | None
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from opensage import __version__
 from opensage.errors import ConfigError, ModelError
@@ -23,7 +23,7 @@ from opensage.messages import Delta, Message, Reply, Request
 from opensage.models.assembler import Assembler
 from opensage.models.providers import LOCAL_SCHEMES, provider_of
 from opensage.models.retry import Wrapper, closable
-from opensage.protocols import ExecResult, Model, OutputHook, Sandbox
+from opensage.protocols import ExecOptions, ExecResult, Model, Sandbox
 from opensage.sandbox.wrapper import SandboxWrapper
 from opensage.secrets import Mask
 from opensage.tools.base import Tool, ToolContext
@@ -269,20 +269,11 @@ class _TracedSandbox(SandboxWrapper):
         super().__init__(sandbox)
         self._spans = spans
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        timeout: float | None = None,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        on_output: OutputHook | None = None,
-    ) -> ExecResult:
+    async def exec(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> ExecResult:
         """See `Sandbox.exec`. An exit code is data; only a command that did not come to its end is an error."""
         span = self._spans.command(self.kind)
         with self._spans.inside(span):
-            result = await super().exec(command, timeout=timeout, stdin=stdin, env=env, cwd=cwd, on_output=on_output)
+            result = await super().exec(command, **options)
             span.set_attribute("process.exit.code", result.exit_code)
             span.set_attribute("opensage.sandbox.truncated", result.truncated)
             if result.timed_out:

@@ -61,7 +61,7 @@ class SessionStarted(Event):
 class RunStarted(Event):
     """A run begins or goes on. `system` is the system message, left out when it is the one before.
 
-    `setup` is what else a reader needs to do it again: versions, permission rules, names of the tools, prices.
+    `setup` is what else a reader needs to do it again: versions, permission rules, names of the tools.
     """
 
     type: ClassVar[str] = "run.started"

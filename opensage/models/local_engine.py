@@ -18,8 +18,9 @@ from opensage.errors import ModelError
 Chunk = dict[str, Any]
 
 CACHE_MIB = 512
-LEAVE_SECONDS = 20.0  # a generation ends at its next token, which a busy machine may keep waiting
 """Memory for conversations put aside, so that a question beside one does not cost reading it again."""
+LEAVE_SECONDS = 20.0
+"""What a generation gets to end at exit: it does at its next token, which a busy machine may keep waiting."""
 _one_at_a_time = threading.Lock()
 _engines: dict[tuple[Path, int], Engine] = {}
 _engines_lock = threading.Lock()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Unpack
 
-from opensage.protocols import ExecResult, OutputHook, Sandbox
+from opensage.protocols import ExecOptions, ExecResult, OutputHook, Sandbox
 from opensage.sandbox.wrapper import SandboxWrapper
 from opensage.secrets import Mask, MaskedStream
 
@@ -21,20 +22,12 @@ class MaskedSandbox(SandboxWrapper):
         super().__init__(sandbox)
         self._mask = mask
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        timeout: float | None = None,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        on_output: OutputHook | None = None,
-    ) -> ExecResult:
+    async def exec(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> ExecResult:
         """See `Sandbox.exec`."""
-        hook = None if on_output is None else _Hook(self._mask, on_output)
+        shown = options.get("on_output")
+        hook = options["on_output"] = None if shown is None else _Hook(self._mask, shown)
         try:
-            result = await super().exec(command, timeout=timeout, stdin=stdin, env=env, cwd=cwd, on_output=hook)
+            result = await super().exec(command, **options)
         finally:
             if hook is not None:
                 hook.end()

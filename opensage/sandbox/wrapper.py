@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from opensage.protocols import ExecResult, OutputHook, Sandbox
+from opensage.protocols import ExecOptions, ExecResult, Sandbox
 
 
 class SandboxWrapper:
@@ -41,18 +41,9 @@ class SandboxWrapper:
         """A Python interpreter inside, or None."""
         return self._sandbox.python
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        timeout: float | None = None,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        on_output: OutputHook | None = None,
-    ) -> ExecResult:
+    async def exec(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> ExecResult:
         """See `Sandbox.exec`."""
-        return await self._sandbox.exec(command, timeout=timeout, stdin=stdin, env=env, cwd=cwd, on_output=on_output)
+        return await self._sandbox.exec(command, **options)
 
     async def read_bytes(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         """See `Sandbox.read_bytes`."""

@@ -42,6 +42,7 @@ class DockerSandbox:
         network: whether there is one.
         limits: of memory, processes, CPUs, time and output.
         read_only: more folders of the host that may be read inside, at their own paths.
+        client: of the engine (`docker.APIClient`), closed with the sandbox; without it the first command makes one.
 
     A folder of the host is mounted when the engine runs on this machine; else it is copied in at the start and back
     when the sandbox closes. A workspace of the image is saved by committing the container.
@@ -60,6 +61,7 @@ class DockerSandbox:
         network: bool = False,
         limits: SandboxLimits | None = None,
         read_only: Sequence[Path] = (),
+        client: Any = None,
     ) -> None:
         if (workdir is None and not inside.startswith("/")) or (container and workdir is not None):
             raise SandboxError("a Docker sandbox is given a folder of the host, or a path `inside=` its image")
@@ -71,7 +73,8 @@ class DockerSandbox:
         place = inside or str(workdir)
         self._plan = Plan(image, place, workdir, network=network, limits=self.limits, read_only=folders)
         self._attach_to = container
-        self._client: Any = None
+        self._client = client
+        self._pruned = False
         self._runner: Runner | None = None
         self._state: StateFolder | None = None
         self._commits: Commits | None = None
@@ -234,6 +237,8 @@ class DockerSandbox:
         """Blocking: connect, clean up after others once, start."""
         if self._client is None:
             self._client = connect()
+        if not self._pruned:
+            self._pruned = True
             atexit.register(self._end)
             with said("cleaning up after dead owners"):
                 reaper.prune(self._client)
@@ -245,10 +250,7 @@ class DockerSandbox:
         if self.host_workdir is not None and not self._plan.user:
             with said("asking about the engine"):
                 self._plan = replace(self._plan, user=user_of(self.host_workdir, self._client.info()))
-        with said("looking for the image"):
-            present = has_image(self._client, self._plan.image)
-        if not present:
-            raise SandboxUnavailable(_no_image(self._plan.image))
+        _need_image(self._client, self._plan.image)
         if self.host_workdir is not None and self._plan.shared:
             container = self._shared(self.host_workdir)
             if container is not None:
@@ -375,13 +377,17 @@ def open_docker(workdir: Path, image: str, **options: Any) -> DockerSandbox:
         SandboxUnavailable: it does not; the message says what to do.
     """
     client = connect()
-    with said("looking for the image"), contextlib.closing(client):
-        if not has_image(client, image):
-            raise SandboxUnavailable(_no_image(image))
-    return DockerSandbox(workdir, image=image, **options)
+    try:
+        _need_image(client, image)
+    except SandboxError:
+        client.close()
+        raise
+    return DockerSandbox(workdir, image=image, client=client, **options)
 
 
-def _no_image(name: str) -> str:
-    if name == BASE_IMAGE:
-        return f"Docker has no image {name}: make it with `opensage sandbox build`"
-    return f"Docker has no image {name}: `docker pull {name}`, or build it with `opensage sandbox build`"
+def _need_image(client: Any, name: str) -> None:
+    with said("looking for the image"):
+        if has_image(client, name):
+            return
+    pull = "" if name == BASE_IMAGE else f"`docker pull {name}`, or "
+    raise SandboxUnavailable(f"Docker has no image {name}: {pull}make it with `opensage sandbox build`")

@@ -60,10 +60,9 @@ class Plan:
         return [self.workdir, "/tmp", *([HOME] if self.host is not None else [])]
 
     def _config(self, client: Any, labels: Mapping[str, str]) -> Any:
-        own = "1" if self.image else "0"
         return client.create_container_config(
             self.image,
-            ["-c", SCRIPT, "warden", own, self.workdir],
+            ["-c", SCRIPT, "warden", "1", self.workdir],
             entrypoint=["/bin/sh"],
             hostname="opensage",
             user="0:0" if self.host is not None else None,

@@ -357,7 +357,8 @@ def test_close(kind, work):
         await never.close()
 
     asyncio.run(main())
-    assert list((work.parent / "home").glob("sandboxes/*")) == []
+    if kind != "docker":  # it has records of no other kind than its containers' labels
+        assert list((work.parent / "home" / "sandboxes").iterdir()) == []
 
 
 def test_one_sandbox_through_several_event_loops(kind, work):

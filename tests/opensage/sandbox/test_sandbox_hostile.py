@@ -95,6 +95,8 @@ PROGRAMS = {
             time.sleep(0.02)
     """,
 }
+# Either way out is one: a bomb may meet its limit first; in Docker the interpreter is still busy with its own traceback.
+UNDECIDED = {("bubblewrap", "fork_bomb"), ("docker", "fork_bomb"), ("docker", "deep_recursion")}
 ENDED_BY_TIME = {"busy_loop", "huge_power", "output_flood", "catch_everything", "daemon"}
 
 
@@ -141,7 +143,7 @@ def test_a_hostile_program_is_contained(
 
     result, took, left, before = inside(backend, body, limits=LIMITS)
     assert took < SECONDS + 2
-    assert result.timed_out == (name in ENDED_BY_TIME) or name in ("fork_bomb", "deep_recursion")
+    assert result.timed_out == (name in ENDED_BY_TIME) or (backend, name) in UNDECIDED
     assert (result.exit_code == 0) == (name in ("write_outside", "read_secrets", "connect_out"))
     assert result.exit_code == 7 or name != "exit_at_once"
     assert "ESCAPED" not in result.stdout
