@@ -174,9 +174,11 @@ def test_a_container_is_what_it_is_said_to_be(client, inside, work):
         assert not host["Privileged"]
         assert found["Config"]["Labels"]["opensage.workdir"] == str(work)
         assert (await s.exec("ulimit -n")).stdout == "99\n"
-        denied = await s.exec("echo x >> opensage.toml; echo x > .opensage/x; echo x > /usr/x; mount -t tmpfs x /mnt")
-        assert denied.exit_code != 0
+        for tried in ("echo x >> opensage.toml", "rm opensage.toml", "echo x > .opensage/x", "rmdir .opensage",
+                      "echo x > /usr/x", "echo x > /x", "mount -t tmpfs x /mnt"):  # fmt: skip
+            assert (await s.exec(tried)).exit_code != 0, tried
         assert (work / "opensage.toml").read_text() == ""
+        assert os.listdir(work / ".opensage") == []
 
     inside("docker", body, limits=limits)
 

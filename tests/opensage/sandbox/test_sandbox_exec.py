@@ -82,10 +82,14 @@ def test_what_cannot_start_is_data(kind, inside):
     inside(kind, body)
 
 
-def test_env_cwd_stdin(kind, inside, work):
+def test_env_cwd_stdin(kind, inside, work, monkeypatch):
     (work / "sub").mkdir()
+    monkeypatch.setenv("CALLERS_OWN_KEY", "a-key-of-the-caller")
 
     async def body(s):
+        seen = (await s.exec("env")).stdout
+        assert "PATH=" in seen
+        assert "a-key-of-the-caller" not in seen
         r = await s.exec("pwd; echo $EXTRA; cat", cwd="sub", env={"EXTRA": "naïve"}, stdin=b"fed\n")
         assert r.stdout == f"{work}/sub\nnaïve\nfed\n"
         assert (await s.exec("pwd", cwd="/usr")).stdout == "/usr\n"
