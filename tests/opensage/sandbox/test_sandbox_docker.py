@@ -463,20 +463,29 @@ def test_probe_e8_ctrl_c_leaves_no_container(client, work):
     turns = [{"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 600"}}]}, {"text": "never"}]
     (work / "turns.json").write_text(json.dumps(turns))
     command = [sys.executable, "-m", "opensage", "run", "x", "-m", "script:turns.json", "--sandbox", "docker", "--yes"]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        names = ours(client, process.pid)
-        if names and "sleep 600" in str(client.top(names[0])):
-            break
-        time.sleep(0.1)
-    labels = client.inspect_container(names[0])["Config"]["Labels"]
-    (log,) = (work / ".opensage" / "sessions").glob("*.jsonl")
-    assert labels["opensage.run"] == log.stem
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert ours(client, process.pid) == []
+    with subprocess.Popen(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=_heed
+    ) as process:
+        try:
+            until = time.monotonic() + 60
+            names: list[str] = []
+            while time.monotonic() < until and not (names and "sleep 600" in str(client.top(names[0]))):
+                names = ours(client, process.pid)
+                time.sleep(0.1)
+            labels = client.inspect_container(names[0])["Config"]["Labels"]
+            (log,) = (work / ".opensage" / "sessions").glob("*.jsonl")
+            assert labels["opensage.run"] == log.stem
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert process.returncode == 130
+        assert ours(client, process.pid) == []
+
+
+def _heed() -> None:
+    """Tests that run in the background of a shell inherit that Ctrl-C is ignored; a terminal's programs do not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_an_image_from_a_dockerfile(client, work, monkeypatch):
