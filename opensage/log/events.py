@@ -250,7 +250,7 @@ class Progress(Event):
 
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _FIELDS: dict[type, list[tuple[str, Any]]] = {}
-_TYPES: dict[type, dict[str, tuple[type, ...]]] = {}
+_TYPES: dict[type, dict[str, tuple[tuple[type, ...], type | None]]] = {}
 
 
 def _fields(kind: type[Event]) -> list[tuple[str, Any]]:
@@ -326,15 +326,19 @@ _ACCEPTS: dict[str, tuple[type, ...]] = {
     "dict[str, Any]": (dict,),
     "dict[str, Any] | None": (dict, type(None)),
 }
+_ITEMS: dict[str, type] = {"list[int]": int, "list[dict[str, Any]]": dict}
 
 
 def _fields_are_right(kind: type[Event], data: Mapping[str, Any]) -> bool:
     types = _TYPES.get(kind)
     if types is None:
-        types = _TYPES[kind] = {f.name: _ACCEPTS[cast("str", f.type)] for f in dataclasses.fields(kind)}
+        named = {f.name: cast("str", f.type) for f in dataclasses.fields(kind)}
+        types = _TYPES[kind] = {name: (_ACCEPTS[text], _ITEMS.get(text)) for name, text in named.items()}
     for name, value in data.items():
-        accepted = types.get(name)
-        if accepted is not None and not isinstance(value, accepted):
+        accepted, item = types.get(name, ((object,), None))
+        if not isinstance(value, accepted):
+            return False
+        if item is not None and not all(isinstance(part, item) for part in cast("list[object]", value)):
             return False
     return all(_is_call(call) for call in data.get("calls", ()))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from helpers_run import assert_paired, call, calls, go, results, say
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import opensage
@@ -403,6 +403,7 @@ EVENT = st.dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EVENT, max_size=8))
+@example([{"type": "compacted", "elided": [[]]}])
 def test_fuzz_hostile_events(items: list[dict[str, object]]) -> None:
     lines = [
         json.dumps({"seq": n, "time": 0, **item, **({"seq": n} if n % 3 else {})}).encode()
