@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensage.arguments import is_complete, parse_arguments
 from opensage.errors import OpenSageError, SandboxLost, SessionError, ToolError
-from opensage.log.events import Event, ToolResult, ToolStarted
+from opensage.log.events import Event, Progress, ToolResult, ToolStarted
 from opensage.messages import ToolCall
 from opensage.permit import permit
 from opensage.shape import Allowance, shape
@@ -145,6 +145,7 @@ class Dispatcher:
 
     async def _invoke(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> tuple[object, bool]:
         context = await self._run.context(call)
+        context.progress = lambda text: self._post(Progress(text=text, id=call.id))
         try:
             return await tool.invoke(arguments, context), True
         except (ToolError, OSError) as error:

@@ -78,6 +78,7 @@ class Run:
             ask=self.ask,
             progress=self.progress,
             blob=self.session.blobs.get,
+            record=self.session.record,
         )
 
     def normalise(self, reply: Reply) -> Reply:

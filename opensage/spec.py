@@ -48,5 +48,7 @@ class AgentSpec(BaseModel):
     """A model string, or "inherit" for the run's."""
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; None means all of the run's."""
+    toolkits: tuple[str, ...] | None = None
+    """Names of the toolkits it may use; None means all that its creator may."""
     limits: Limits | None = None
     """Its own limits, inside the run's."""

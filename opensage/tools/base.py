@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from opensage.log.events import Event
 from opensage.protocols import Sandbox
 
 Approval = Literal["allow", "ask", "deny"]
@@ -28,6 +29,7 @@ class ToolContext:
         ask: asks the person, or None when nobody is there.
         progress: shows a line of progress to people; never sent to the model.
         blob: reads a stored large output by its hash.
+        record: writes an event into the session's log, or None outside a run.
     """
 
     sandbox: Sandbox
@@ -39,6 +41,7 @@ class ToolContext:
     ask: Question | None = None
     progress: Callable[[str], None] = lambda _text: None
     blob: Callable[[str], bytes] | None = None
+    record: Callable[[Event], Event] | None = None
 
 
 @dataclass(slots=True)
