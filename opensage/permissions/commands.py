@@ -29,6 +29,11 @@ RUNNERS = {
     **dict.fromkeys(["timeout", "flock", "chroot", "taskset", "chrt", "ssh", "setarch", "sg", "torsocks"], 1),
 }
 """Programs that run the command in their arguments, and how many operands come before it."""
+_RESERVED = frozenset(
+    ["if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function"]
+    + ["in", "{", "}", "[[", "]]", "coproc"]
+)
+"""Words that bash never takes for a program where a command begins; behind `!` and `time` the grammar does."""
 _EXEC = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 _ACTIVE = re.compile(r"`|\$\(|[<>]\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
@@ -192,9 +197,19 @@ class _Reader:
                 words += self._after(child) if child.type in _REDIRECTS else [self._word(child)]
         if parent is not None and parent.type == "redirected_statement":
             words += [word for child in parent.children if child.type in _REDIRECTS for word in self._after(child)]
+        if self._is_syntax(node):
+            self._script.opaque()
         self._script.add(self._script.commands, " ".join([*assigned, *words]))
         if words:
             _Candidates(self._script, self._depth).add(words)
+
+    def _is_syntax(self, node: Node) -> bool:
+        """Whether the grammar took a part of a compound command for a simple one."""
+        if node.type != "command":
+            return False
+        raw = [self._text(child) for child in node.children if child.type not in ("variable_assignment", *_REDIRECTS)]
+        begin = next((word for word in raw if word not in ("!", "time", "-p", "--")), "")
+        return begin in _RESERVED or "{" in raw
 
     def _after(self, redirect: Node) -> list[str]:
         """The words behind a redirection, which belong to its command; the grammar puts them into the redirection."""

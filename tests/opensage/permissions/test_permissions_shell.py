@@ -288,6 +288,9 @@ def runs_rm(root: Path, script: str) -> bool:
 @example(script="echo $((1<<3))\nrm x\n3\n")
 @example(script="cat <<E # c\n`rm x`\nE\n")
 @example(script="! ! rm x")
+@example(script="! { rm x\n}")
+@example(script="time { rm x; }")
+@example(script="! if true; then rm x; fi")
 @example(script="echo a # \\\nrm x")
 def test_what_bash_runs_is_never_allowed_when_denied(script: str, bash: Path) -> None:
     """bash itself is the judge: whatever script makes it run `rm`, neither rule may have let it through."""
