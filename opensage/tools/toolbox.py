@@ -16,11 +16,13 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 class Toolbox:
     """An ordered mapping name → tool in which no name can be taken twice and no built-in removed.
 
+    A tool may be there without being shown to the model: it can be called, but costs no prompt.
     `version` grows with every change, so that whatever is derived from the tools can be cached by it.
     """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._hidden: set[str] = set()
         self.version = 0
         self._schemas: list[dict[str, Any]] = []
         self._schemas_version = -1
@@ -44,12 +46,17 @@ class Toolbox:
         """The names, in the order in which the tools were added."""
         return list(self._tools)
 
+    @property
+    def shown(self) -> list[str]:
+        """The names of those that the model is shown."""
+        return [name for name in self._tools if name not in self._hidden]
+
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return self._tools.get(name)
 
-    def add(self, tool: Tool) -> None:
-        """Add a tool; it is usable on the very next model call.
+    def add(self, tool: Tool, *, shown: bool = True) -> None:
+        """Add a tool; it is usable on the very next model call, and in its prompt if it is `shown`.
 
         Raises:
             ConfigError: the name is not one that providers accept, or another tool has it.
@@ -64,7 +71,16 @@ class Toolbox:
                 f"tool '{tool.name}' from {tool.source} would hide the one from {present.source}: give it another name"
             )
         self._tools[tool.name] = tool
+        if not shown:
+            self._hidden.add(tool.name)
         self.version += 1
+
+    def show(self, names: Iterable[str]) -> None:
+        """Put tools that are there into the prompt of the next model call."""
+        found = self._hidden.intersection(names)
+        if found:
+            self._hidden -= found
+            self.version += 1
 
     def remove(self, name: str) -> None:
         """Take a tool out.
@@ -78,12 +94,13 @@ class Toolbox:
         if tool.source == "builtin":
             raise ConfigError(f"tool '{name}' is built in and cannot be removed; deny it by a permission rule instead")
         del self._tools[name]
+        self._hidden.discard(name)
         self.version += 1
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The OpenAI function schemas, in order. The same list object until a tool comes or goes."""
+        """The OpenAI function schemas of what is shown, in order. The same list object until a tool comes or goes."""
         if self._schemas_version != self.version:
-            self._schemas = [tool.schema() for tool in self._tools.values()]
+            self._schemas = [self._tools[name].schema() for name in self.shown]
             self._schemas_version = self.version
         return self._schemas
 

@@ -1,0 +1,1 @@
+"""Toolkits: folders of tools that run in the sandbox, shipped, of the user, or made by agents at run time."""
