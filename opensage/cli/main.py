@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from opensage.cli import machine, sessions
+from opensage.cli import machine, sessions, toolkit
 from opensage.errors import OpenSageError
 
 # Of the installed click or of typer's own copy of it, whichever this typer uses.
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(machine.sandbox, name="sandbox")
 app.add_typer(machine.models, name="models")
+app.add_typer(toolkit.app, name="toolkit")
 app.command("doctor")(machine.doctor)
 app.command("fork")(sessions.fork)
 

@@ -53,7 +53,7 @@ def draft(name: str, description: str, files: Texts, tests: Texts, *, base: Mapp
     Raises:
         ToolError: the name, a path or a file is not permitted; says what is.
     """
-    name = _checked_name(name)
+    name = checked_name(name)
     found = dict(base or {})
     texts = _by_path(files, _TOOLS, name)
     texts |= {
@@ -68,7 +68,8 @@ def draft(name: str, description: str, files: Texts, tests: Texts, *, base: Mapp
     return Draft(name, dict(sorted(found.items())))
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """The name, if a new toolkit may have it. Raises `ToolError` when not."""
     name = name.strip()
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise ToolError(

@@ -67,6 +67,11 @@ class Workshop:
         self._items: dict[str, Item] | None = None
 
     @property
+    def unread(self) -> bool:
+        """Whether nothing was read from the disk so far, and so nothing was made either."""
+        return self._items is None
+
+    @property
     def items(self) -> dict[str, Item]:
         """All toolkits by their key, read from the disk when first asked for."""
         if self._items is None:
@@ -142,7 +147,7 @@ class Shelf:
 
     def items(self) -> list[Item]:
         """The toolkits that the agent sees."""
-        if self._names is not None and not self._names and not self.workshop.shelves:
+        if self._names == set() and self.workshop.unread:  # an agent without toolkits costs no look at the disk
             return []
         return [item for item in self.workshop.items.values() if self.sees(item)]
 
