@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from opensage.errors import OpenSageError
 from opensage.log.conversation import message_size
@@ -37,11 +38,19 @@ Entry = tuple[int, Message]
 class Compactor:
     """Decides when to compact a conversation and how."""
 
-    def __init__(self, session: Session, model: Model, *, seconds: float = SUMMARY_SECONDS) -> None:
+    def __init__(
+        self,
+        session: Session,
+        model: Model,
+        *,
+        seconds: float = SUMMARY_SECONDS,
+        pin: Callable[[], str] | None = None,
+    ) -> None:
         self._session = session
         self._conversation = session.conversation
         self._model = model
         self._seconds = seconds
+        self._pin = pin
         self._chars_per_token = _CHARS_PER_TOKEN
 
     def calibrate(self, input_tokens: int) -> None:
@@ -88,6 +97,8 @@ class Compactor:
     async def _summary(self, dropped: list[Entry], room: int) -> tuple[str, str]:
         messages = [message for _, message in dropped]
         pinned = _pinned(self._conversation.task, messages, room // 4)
+        if self._pin is not None and (kept := self._pin()):
+            pinned += f"\n## Agents you called (do not give this work away again)\n{kept[-_PINNED:]}"
         try:
             async with asyncio.timeout(self._seconds):
                 told = await self._ask(messages, room)

@@ -24,7 +24,7 @@ from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinis
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
-from opensage.messages import ToolCall, Usage
+from opensage.messages import ToolCall
 from opensage.models import default_model, open_model, robust
 from opensage.models.cassette import Recording
 from opensage.models.masked import Masked
@@ -39,6 +39,11 @@ from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
 from opensage.tools.write import CAREFUL
+from opensage.topology.library import AgentLibrary
+from opensage.topology.member import Member
+from opensage.topology.seats import Seats
+from opensage.topology.team import Team
+from opensage.topology.tools import BOUND, BOUND_NAMES, topology_tools
 from opensage.trust import SettingsWatch
 
 if TYPE_CHECKING:
@@ -52,6 +57,8 @@ class Options(TypedDict, total=False):
         agent: an `AgentSpec`; the default agent without it.
         model: a model string or a `Model`; the configured or default one without it.
         tools: functions or `Tool`s, beside the built-in ones.
+        agents: sub-agents it may call, beside those it makes and those saved in a library.
+        models: model strings that it may give to agents it makes, beside its own.
         sandbox: "auto", "docker", "docker:IMAGE", "bubblewrap", "local" or a `Sandbox`.
         workdir: the workspace.
         limits: what the run may spend.
@@ -66,6 +73,8 @@ class Options(TypedDict, total=False):
     agent: AgentSpec | None
     model: str | Model | None
     tools: Sequence[Tool | Callable[..., Any]]
+    agents: Sequence[AgentSpec]
+    models: Sequence[str]
     toolkits: Sequence[str]
     sandbox: str | Sandbox
     workdir: str | os.PathLike[str]
@@ -162,8 +171,8 @@ class Engine:
         self.mask = self._mask(options.get("mask"))
         self.tracing = _tracing(options.get("tracing"))
         self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
-        self.sandbox = self._open_sandbox(options.get("sandbox", "auto"))
-        self.toolbox = self._toolbox(options.get("tools", ()))
+        self._wished = options.get("sandbox", "auto")
+        self.sandbox = self._open_sandbox(self._wished)
         self.policy = options.get("policy") or Policy()
         self.state: dict[str, Any] = {}
         self._closed = False
@@ -171,6 +180,11 @@ class Engine:
         self.session = self._open_session(options.get("session"))
         if isinstance(self._opened, DockerSandbox):
             self._opened.run = self.session.id
+        try:
+            self._join(Member(self, self._team(options)), self._offered(options.get("tools", ())))
+        except OpenSageError:
+            self.session.close()
+            raise
         self._watch = SettingsWatch(self.workdir, self.session.id)
 
     def _open_model(self, wished: str | Model | None) -> Model:
@@ -187,24 +201,64 @@ class Engine:
         return mask
 
     def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
-        sandbox = self._opened = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished)
+        self._opened = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished, self.workdir)
+        return self._wrapped(self._opened)
+
+    def _wrapped(self, sandbox: Sandbox) -> Sandbox:
         masked = MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
         return masked if self.spans is None else self.spans.sandbox(masked)
 
-    def _named_sandbox(self, wished: str) -> Sandbox:
+    def _named_sandbox(self, wished: str, workdir: Path) -> Sandbox:
         # Without isolation the policy asks for each command; that needs somebody to ask.
-        return open_sandbox(wished, self.workdir, approve_local=None if self.approve == "deny" else _asked_by_policy)
+        return open_sandbox(wished, workdir, approve_local=None if self.approve == "deny" else _asked_by_policy)
 
-    def _toolbox(self, extra: Sequence[Tool | Callable[..., Any]]) -> Toolbox:
+    def sandbox_of(self, workdir: Path) -> Sandbox:
+        """Another sandbox like this one, for a copy of the workspace.
+
+        Raises:
+            ToolError: this sandbox was given as an object or holds an image's own workspace, so there is no other.
+        """
+        wished = self._wished
+        if not isinstance(wished, str):
+            raise ToolError("this run's sandbox was given as an object, so agents cannot have copies of the workspace")
+        return self._wrapped(self._named_sandbox(wished, workdir))
+
+    def _team(self, options: Options) -> Team:
+        folder = state_folder(self.workdir) / "sessions"
+        brought, models = options.get("agents", ()), options.get("models", ())
+        return Team(folder, self.session.id, AgentLibrary(self.workdir), self.spec, models=models, agents=brought)
+
+    @staticmethod
+    def _offered(extra: Sequence[Tool | Callable[..., Any]]) -> Toolbox:
         box = Toolbox(builtin_tools())
         for item in extra:
             box.add(item if isinstance(item, Tool) else tool(item))
-        if self.spec.tools is None:
-            return box
-        missing = [name for name in self.spec.tools if name not in box]
-        if missing:
+        return box
+
+    def _join(self, member: Member, offered: Toolbox, above: Member | None = None) -> None:
+        """Take a place in the team, with the tools that this agent may use."""
+        self.member = member
+        if self.session.delegations:
+            member.team.restore(self.session.delegations)
+        box = Toolbox(t for t in offered if t.source not in BOUND and not t.source.startswith("toolkit:"))
+        for bound in topology_tools(member) if member.limits_allow else ():
+            box.add(bound)
+        names = self.spec.tools
+        if names is None and above is not None:
+            names = tuple(offered.names)
+        if names is None and getattr(self.model, "needs_coach", False):
+            names = tuple(t.name for t in box if t.source not in BOUND)  # too many for a small model, unless named
+        self.toolbox = box if names is None else self._chosen(box, names)
+
+    def _chosen(self, box: Toolbox, names: Sequence[str]) -> Toolbox:
+        missing = [name for name in names if name not in box and name not in BOUND_NAMES]
+        if self.spec.tools is not None and missing:
             raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {', '.join(box.names)}")
-        return Toolbox(t for t in box if t.name in self.spec.tools)
+        return Toolbox(t for t in box if t.name in names)
+
+    def toolkit_names(self) -> set[str]:
+        """Toolkits this agent may use, with underscores."""
+        return set()
 
     def _open_session(self, wished: str | None) -> Session:
         folder = state_folder(self.workdir) / "sessions"
@@ -225,7 +279,7 @@ class Engine:
         idle = task is None and self._nothing_to_do()
         if callable(renew := getattr(self.sandbox, "renew", None)):  # lost twice, it stops one run, not the chat
             renew()
-        run = self._run(resumed=task is None)
+        run = self.member.run = self._run(resumed=task is None)
         yield self._started(run, resumed=task is None)
         if idle:
             status, text = before if before[0] != "running" else ("done", self.session.conversation.last_text)
@@ -236,6 +290,8 @@ class Engine:
                 yield event
             async with aclosing(loop(run)) as events:
                 async for event in events:
+                    for told in run.told(event.seq) if run.outbox else ():
+                        yield told
                     yield event
                     if isinstance(event, ModelReply) and event.cost is None:
                         for note in self._price_unknown():
@@ -246,6 +302,7 @@ class Engine:
             self.mask.error(error)
             raise
         finally:
+            await self.member.finish()
             if run.finished is None:
                 self._settle(run, "cancelled", "cancelled by the user")
 
@@ -257,7 +314,8 @@ class Engine:
 
     def _begin(self, task: str | None) -> list[Event]:
         if task is None:
-            return self.session.close_open_calls(only_started=True)
+            resumable = {tool.name for tool in self.toolbox if tool.resumable}
+            return self.session.close_open_calls(only_started=True, keep=resumable)
         return [*self.session.close_open_calls(), self.session.record(UserMessage(text=task))]
 
     def _nothing_to_do(self) -> bool:
@@ -265,12 +323,23 @@ class Engine:
         answered = conversation.last_text if summary.status == "running" else summary.text
         return not conversation.open and conversation.tail_role == "assistant" and answered != ""
 
-    def _run(self, *, resumed: bool) -> Run:
-        summary = self.session.summary
-        keep = resumed and summary.status == "running"
-        budget = Budget(self.limits, spent=summary.run_usage if keep else Usage())
+    def _budget(self, keep: bool) -> Budget:
+        """What this run may spend; with `keep` it goes on after a restart, with what was spent before."""
+        summary, budget = self.session.summary, Budget(self.limits)
         if keep:
-            budget.turns, budget.tool_calls = summary.run_turns, summary.run_tool_calls
+            budget.charge(summary.run_usage, summary.run_turns, summary.run_tool_calls)
+        return budget
+
+    def _run_options(self) -> dict[str, Any]:
+        self.member.team.seats = Seats(self.limits.max_live_agents)
+        self.member.team.seats.take_now()
+        return {}
+
+    def _run(self, *, resumed: bool) -> Run:
+        keep = resumed and self.session.summary.status == "running"
+        budget = self._budget(keep)
+        if keep:
+            self.member.charge_interrupted(budget)
         coached = bool(getattr(self.model, "needs_coach", False))
         self.state[CAREFUL] = coached
         spans = self.spans
@@ -289,7 +358,13 @@ class Engine:
             coach=Coach() if coached else None,
             state=self.state,
             mask=self.mask,
+            member=self.member,
+            **self._run_options(),
         )
+
+    def _role(self) -> str:
+        """What the system message says about whom this agent works for."""
+        return ""
 
     def _policy(self) -> Policy:
         given = self.policy
@@ -310,7 +385,8 @@ class Engine:
     def _started(self, run: Run, *, resumed: bool) -> RunStarted:
         found = load_instructions(self.workdir, home_dir())
         self.state["skills"] = found.skill_folders
-        told = "\n\n".join(text for text in (found.text, found.skills_text) if text)
+        texts = (self._role(), self.member.prompt(), found.text, found.skills_text)
+        told = "\n\n".join(text for text in texts if text)
         place = self.sandbox
         system = self.mask.text(system_message(self.spec, place.workdir, isolated=place.isolated, instructions=told))
         known = self.session.conversation.system == system
@@ -385,19 +461,24 @@ class Engine:
             return
         self._closed = True
         try:
-            for value in self.state.values():
-                closer = getattr(value, "close", None)
-                if callable(closer):
-                    done = closer()
-                    if asyncio.iscoroutine(done):
-                        await done
+            await self._close_state()
             await self.sandbox.close()
+            await self.member.team.close()
             await self.model.close()
         finally:
             self.warning = self._watch.close()
             self.session.close()
             if self.tracing is not None:
                 self.warning = self.warning or await self.tracing.flush()
+
+    async def _close_state(self) -> None:
+        """End what tools keep, e.g. background tasks."""
+        for value in self.state.values():
+            closer = getattr(value, "close", None)
+            if callable(closer):
+                done = closer()
+                if asyncio.iscoroutine(done):
+                    await done
 
 
 def _tracing(wished: str | Tracing | None) -> Tracing | None:

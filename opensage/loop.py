@@ -37,7 +37,7 @@ async def loop(run: Run) -> AsyncGenerator[Event, None]:
             async for event in answers:
                 yield event
     while True:
-        if reason := run.budget.exhausted():
+        if (reason := run.budget.exhausted()) and not await run.relieved():
             yield run.finish("limit", reason)
             return
         if run.compactor.due():
@@ -76,8 +76,8 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncGene
         yield run.session.record(Note(text=EMPTY, reason="empty reply"))
     elif reply.finish_reason == "length":
         yield run.finish("limit", "length: the reply was cut at the model's output limit")
-    elif tools and run.coach is not None and (advice := await run.coach.advice(run)):
-        yield run.session.record(Note(text=advice, reason="coach"))
+    elif tools and (advice := await run.advice()):
+        yield run.session.record(Note(text=advice, reason="not yet"))
     else:
         yield run.finish()
 
@@ -95,6 +95,8 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncGenerator[Even
         for call in reply.calls:
             if call.id in results:
                 run.coach.see(call, results[call.id])
+    if run.member is not None and (news := run.member.news()) is not None:
+        yield run.session.record(news)
     if run.coach is not None and run.coach.worried and (advice := await run.coach.advice(run)):
         yield run.session.record(Note(text=advice, reason="coach"))
     if run.lost is not None:

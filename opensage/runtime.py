@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opensage.approval import Approver, Policy
 from opensage.budget import Budget
 from opensage.coach import Coach
 from opensage.compaction import Compactor
-from opensage.errors import SandboxLost
+from opensage.errors import SandboxLost, ToolError
 from opensage.guard import LoopGuard
-from opensage.log.events import ApprovalDecided, RunFinished
+from opensage.log.events import ApprovalDecided, Event, RunFinished
 from opensage.log.session import Session
 from opensage.messages import Reply, ToolCall
 from opensage.models.text_calls import recover_calls
@@ -24,6 +24,9 @@ from opensage.secrets import Mask
 from opensage.spec import AgentSpec
 from opensage.tools.base import ToolContext
 from opensage.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from opensage.topology.member import Member
 
 MAX_LOSSES = 2
 
@@ -56,6 +59,8 @@ class Run:
     guard: LoopGuard = field(default_factory=LoopGuard)
     coach: Coach | None = None
     mask: Mask = field(default_factory=Mask)
+    member: Member | None = None
+    outbox: list[Event] = field(default_factory=list)
     compactor: Compactor = field(init=False)
     reply: Reply | None = None
     tools_on: bool = True
@@ -64,7 +69,8 @@ class Run:
     losses: int = 0
 
     def __post_init__(self) -> None:
-        self.compactor = Compactor(self.session, self.model)
+        pin = None if self.member is None else self.member.pinned
+        self.compactor = Compactor(self.session, self.model, pin=pin)
 
     async def context(self, call: ToolCall) -> ToolContext:
         """What the tool of this call may touch."""
@@ -77,9 +83,41 @@ class Run:
             state=self.state,
             ask=self.ask,
             progress=self.progress,
-            blob=self.session.blobs.get,
-            record=self.session.record,
+            blob=self.blob,
+            record=self.tell,
         )
+
+    def blob(self, name: str) -> bytes:
+        """A stored output of this session, or a long post of the message board."""
+        try:
+            return self.session.blobs.get(name)
+        except ToolError:
+            if self.member is None:
+                raise
+            return self.member.team.board.blobs.get(name)
+
+    def tell(self, event: Event) -> Event:
+        """Record an event that arises beside the loop; it is shown with the loop's next one."""
+        self.outbox.append(self.session.record(event))
+        return event
+
+    def told(self, before: int) -> list[Event]:
+        """What was told before the event with this number, and not shown yet."""
+        events = [event for event in self.outbox if event.seq < before]
+        self.outbox = self.outbox[len(events) :]
+        return events
+
+    async def advice(self) -> str:
+        """Why an answer is sent back, or "" when it stands."""
+        if self.member is not None and (text := self.member.advice()):
+            return text
+        return "" if self.coach is None else await self.coach.advice(self)
+
+    async def relieved(self) -> bool:
+        """Whether, after waiting for agents at work, there is budget again: what they did not use comes back."""
+        if self.member is None or not self.member.working:
+            return False
+        return await self.member.settle() and not self.budget.exhausted()
 
     def normalise(self, reply: Reply) -> Reply:
         """The reply without secrets, with calls printed as text made real, and ids new to this history."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -25,12 +26,17 @@ class Limits(BaseModel):
     """Tool calls."""
     max_seconds: Positive | None = None
     """Wall clock."""
-    max_agents: Count | None = 32
-    """Agents created in all."""
+    max_agents: CountOrZero | None = 32
+    """Agents called in all, and agents created in all; 0 turns delegation off."""
     max_live_agents: Count | None = 8
-    """Agents at work at one time."""
-    max_depth: Count | None = 3
-    """Levels of delegation below the root."""
+    """Agents at work at one time. One that waits for others does not count."""
+    max_depth: CountOrZero | None = 3
+    """Levels of delegation below the root; 0 turns delegation off."""
+
+    @classmethod
+    def none(cls) -> Limits:
+        """No limit of any kind."""
+        return cls(**dict.fromkeys(cls.model_fields))
 
 
 class AgentSpec(BaseModel):

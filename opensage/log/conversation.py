@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from opensage.log.events import (
     ApprovalDecided,
+    BoardRead,
     Compacted,
     Event,
     ModelReply,
@@ -126,7 +127,7 @@ class Conversation:
         self.task = self.task or event.text
         self._add(event.seq, {"role": "user", "content": event.text})
 
-    def _on_note(self, event: Note) -> None:
+    def _on_note(self, event: Note | BoardRead) -> None:
         self._add(event.seq, {"role": "user", "content": event.text})
 
     def _on_reply(self, event: ModelReply) -> None:
@@ -219,6 +220,7 @@ _HANDLERS: dict[type[Event], Any] = {
     RunStarted: Conversation._on_run,
     UserMessage: Conversation._on_user,
     Note: Conversation._on_note,
+    BoardRead: Conversation._on_note,
     ModelReply: Conversation._on_reply,
     ApprovalDecided: Conversation._on_decided,
     ToolStarted: Conversation._on_started,

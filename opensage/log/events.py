@@ -219,6 +219,87 @@ class RunFinished(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class AgentCreated(Event):
+    """An agent came to be: made by the agent of this session, or taken from a library. `spec` is an `AgentSpec`."""
+
+    type: ClassVar[str] = "agent.created"
+    durable: ClassVar[bool] = True
+    agent: str = ""
+    by: str = ""
+    spec: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentCalled(Event):
+    """A child session begins. Its id is this session's with `.number` at the end.
+
+    `call` is the tool call that asked for it, so that a resumed call finds its children; `group` numbers an ensemble;
+    `place` is its own copy of the workspace, relative to `.opensage`, or "" when it shares the caller's.
+    """
+
+    type: ClassVar[str] = "agent.called"
+    durable: ClassVar[bool] = True
+    number: int = 0
+    agent: str = ""
+    task: str = ""
+    call: str = ""
+    background: bool = False
+    group: int = 0
+    model: str = ""
+    place: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentFinished(Event):
+    """A run of a child session ended; `usage` is what this run and all below it spent."""
+
+    type: ClassVar[str] = "agent.finished"
+    durable: ClassVar[bool] = True
+    number: int = 0
+    agent: str = ""
+    status: str = ""
+    reason: str = ""
+    text: str = ""
+    artefacts: list[str] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentRetired(Event):
+    """An agent can be called no more."""
+
+    type: ClassVar[str] = "agent.retired"
+    agent: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentSaved(Event):
+    """An agent was written to the project's library."""
+
+    type: ClassVar[str] = "agent.saved"
+    agent: str = ""
+    path: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class BoardPosted(Event):
+    """This agent posted to a topic of the message board."""
+
+    type: ClassVar[str] = "board.posted"
+    topic: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class BoardRead(Event):
+    """What others posted, shown to this agent as a user message; `cursor` is the byte up to which it has read."""
+
+    type: ClassVar[str] = "board.read"
+    text: str = ""
+    cursor: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class Unknown(Event):
     """A line of a kind this kit does not know."""
 
@@ -322,11 +403,12 @@ _ACCEPTS: dict[str, tuple[type, ...]] = {
     "float": (int, float),
     "float | None": (int, float, type(None)),
     "list[int]": (list,),
+    "list[str]": (list,),
     "list[dict[str, Any]]": (list,),
     "dict[str, Any]": (dict,),
     "dict[str, Any] | None": (dict, type(None)),
 }
-_ITEMS: dict[str, type] = {"list[int]": int, "list[dict[str, Any]]": dict}
+_ITEMS: dict[str, type] = {"list[int]": int, "list[str]": str, "list[dict[str, Any]]": dict}
 
 
 def _fields_are_right(kind: type[Event], data: Mapping[str, Any]) -> bool:

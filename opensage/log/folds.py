@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from opensage.log.events import (
+    AgentCalled,
+    AgentCreated,
+    AgentFinished,
     ApprovalDecided,
     Event,
     ModelReply,
@@ -26,7 +31,8 @@ class Summary:
 
     Attributes:
         status: status of the last run, "running" when it never finished (alive or crashed), "new" before the first.
-        usage: tokens and cost of all replies.
+        usage: tokens and cost of all replies, those of agents called from here included.
+        agents: agents created and called from here.
         run_usage: of the last run only, so that a resumed run keeps its limits.
     """
 
@@ -49,6 +55,7 @@ class Summary:
     run_usage: Usage = field(default_factory=Usage)
     run_turns: int = 0
     run_tool_calls: int = 0
+    agents: int = 0
     recovered: list[str] = field(default_factory=list)
     remembered: list[tuple[str, bool]] = field(default_factory=list)
     """Permission rules a person gave for the rest of the session: (rule, allowed)."""
@@ -69,6 +76,10 @@ class Summary:
             case ToolResult():
                 self.tool_calls += 1
                 self.run_tool_calls += 1
+            case AgentCreated() | AgentCalled():
+                self.agents += 1
+            case AgentFinished():
+                self._delegated(event)
             case RunFinished():
                 self.status, self.reason, self.text = event.status, event.reason, event.text
             case ApprovalDecided() if event.remember:
@@ -90,6 +101,31 @@ class Summary:
         spent = Usage(event.input_tokens, event.output_tokens, event.cached_tokens, event.cost)
         self.usage += spent
         self.run_usage += spent
+
+    def _delegated(self, event: AgentFinished) -> None:
+        """A finished child's run, with all below it."""
+        spent = usage_of(event.usage)
+        turns, calls = count_of(event.usage, "model_calls"), count_of(event.usage, "tool_calls")
+        self.turns += turns
+        self.run_turns += turns
+        self.tool_calls += calls
+        self.run_tool_calls += calls
+        self.usage += spent
+        self.run_usage += spent
+
+
+def count_of(usage: Mapping[str, Any], name: str) -> int:
+    """A count in the usage of a run, 0 when it is missing or no count: a log may hold anything."""
+    value = usage.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """The usage of a run as it stands in the log."""
+    cost = usage.get("cost", 0.0)
+    known = isinstance(cost, int | float) and math.isfinite(cost)
+    got, said, cached = (count_of(usage, name) for name in ("input_tokens", "output_tokens", "cached_tokens"))
+    return Usage(got, said, cached, max(0.0, float(cost)) if known else None)
 
 
 def summarise(events: Iterable[Event]) -> Summary:

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +15,7 @@ from opensage.errors import SessionError
 from opensage.files import why
 from opensage.log.blobs import BlobStore
 from opensage.log.conversation import Conversation
+from opensage.log.delegations import Delegations
 from opensage.log.events import Event, Recovered, SessionStarted, ToolResult
 from opensage.log.folds import Summary
 from opensage.log.journal import Journal
@@ -82,6 +84,7 @@ class Session:
         create: bool = False,
         workdir: Path | None = None,
         mask: Mask | None = None,
+        parent: str = "",
     ) -> None:
         path = folder / f"{check_id(session)}.jsonl"
         if not create and not path.exists():
@@ -92,13 +95,15 @@ class Session:
         self.blobs = BlobStore(folder / f"{session}.blobs")
         self.conversation = Conversation()
         self.summary = Summary()
+        self.delegations = Delegations()
         for event in self.journal.events:
             if mask:  # what an earlier run did not know for a secret
                 mask.event(event)
             self._fold(event)
         loaded, self.journal.events = self.journal.events, []
         if not any(isinstance(event, SessionStarted) for event in loaded):
-            self.record(SessionStarted(session=session, kit=__version__, workdir=os.fspath(workdir or "")))
+            place = os.fspath(workdir or "")
+            self.record(SessionStarted(session=session, kit=__version__, workdir=place, parent=parent))
 
     @staticmethod
     def _make_folder(folder: Path) -> None:
@@ -116,18 +121,24 @@ class Session:
     def _fold(self, event: Event) -> None:
         self.conversation.apply(event)
         self.summary.apply(event)
+        self.delegations.apply(event)
 
-    def close_open_calls(self, *, only_started: bool = False) -> list[Event]:
+    def close_open_calls(self, *, only_started: bool = False, keep: Collection[str] = ()) -> list[Event]:
         """Answer the calls a crash left open, so that the history can be sent again.
 
         Args:
             only_started: leave calls that never began to be run by a resume.
+            keep: names of tools whose calls a resume makes again.
 
         Returns:
             The events written, the synthetic results among them.
         """
         conversation = self.conversation
-        lost = [c for c in conversation.open.values() if c.id in conversation.started or not only_started]
+        lost = [
+            call
+            for call in conversation.open.values()
+            if (call.id in conversation.started or not only_started) and call.name not in keep
+        ]
         if not lost:
             return []
         names = ", ".join(f"{call.name} ({call.id})" for call in lost)

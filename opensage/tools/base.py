@@ -71,6 +71,7 @@ class Tool:
         approval: the default when no permission rule matches; None leaves it to the policy.
         source: where it came from: "builtin", "python", "toolkit:<name>", "mcp:<server>".
         changes: whether it can change files or run programs (asked for outside an isolating sandbox).
+        resumable: whether a call that was at work when the process ended is simply made again: it finds what it began.
         target: name of the argument that permission patterns match first, e.g. "command", "path".
     """
 
@@ -82,6 +83,7 @@ class Tool:
     approval: Approval | None = None
     source: str = "python"
     changes: bool = False
+    resumable: bool = False
     target: str | None = None
     func: Callable[..., Any] | None = None
 

@@ -51,6 +51,7 @@ def tool(
     changes: bool = False,
     target: str | None = None,
     source: str = "python",
+    resumable: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -63,7 +64,8 @@ def tool(func: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Ca
     Args:
         func: the function, when used as `@tool` without arguments.
         **options: `name`, `description`, `approval` ("allow", "ask", "deny"), `parallel`, `changes` (it can change
-            files or run programs), `target` (the argument that permission patterns match), `source`.
+            files or run programs), `target` (the argument that permission patterns match), `source`, `resumable`
+            (after a crash a call that was at work is made again).
 
     Raises:
         ConfigError: the name is not valid, or the signature cannot be shown to a model.
@@ -85,6 +87,7 @@ def _make(
     changes: bool = False,
     target: str | None = None,
     source: str = "python",
+    resumable: bool = False,
 ) -> Tool:
     if isinstance(func, Tool):
         raise ConfigError(f"'{func.name}' is a tool already: use @tool once")
@@ -107,6 +110,7 @@ def _make(
         source=source,
         changes=changes,
         target=target,
+        resumable=resumable,
         func=func,
     )
 

@@ -1,0 +1,172 @@
+"""A child at work: an engine of its own on a session of its own, beside its caller's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opensage.approval import Policy
+from opensage.budget import Budget
+from opensage.engine import Engine
+from opensage.errors import OpenSageError
+from opensage.log.delegations import Delegation
+from opensage.log.events import AgentFinished, ApprovalAsked, Event, ModelReply, RunFinished, ToolResult
+from opensage.log.session import Session
+from opensage.permissions import Rule
+from opensage.protocols import Sandbox
+from opensage.spec import AgentSpec
+from opensage.topology.member import Member
+
+if TYPE_CHECKING:
+    from opensage.runtime import Run
+
+_TEXT = 12_000
+_CHANGED = re.compile(r"(?m)^\+\+\+ (?:b/)?(.+)$")
+_ROLE = (
+    "You are the agent '{name}', called by '{caller}' for one task. Your last message is the answer it gets: say what "
+    "you did and found."
+)
+
+
+class Child:
+    """A child session's work in this process. `task` ends when its run does; the outcome stands in `delegation`."""
+
+    def __init__(self, caller: Member, delegation: Delegation, spec: AgentSpec, share: Budget) -> None:
+        self.caller, self.delegation, self.spec, self.share = caller, delegation, spec, share
+        self.task: asyncio.Task[None] | None = None
+        self.show: Callable[[str], None] = lambda _text: None
+        self.workdir: Path | None = None
+        self.sandbox: Sandbox | None = None
+        self.why = ""
+        """Why it was ended, when that was not its caller's own end."""
+        self.verdict = ""
+
+    @classmethod
+    def finished(cls, caller: Member, delegation: Delegation) -> Child:
+        """A child that ended in an earlier process."""
+        return cls(caller, delegation, AgentSpec(name=delegation.agent), Budget())
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has not ended."""
+        return self.task is not None and not self.task.done()
+
+    @property
+    def session(self) -> str:
+        """Id of its session."""
+        return f"{self.caller.engine.session.id}.{self.delegation.number}"
+
+    def start(self, message: str | None, *, workdir: Path | None = None, sandbox: Sandbox | None = None) -> None:
+        """Begin; in its own workspace and sandbox when they are given."""
+        self.workdir, self.sandbox = workdir, sandbox
+        self.task = asyncio.create_task(self._work(message), name=f"agent {self.session}")
+
+    async def _work(self, message: str | None) -> None:
+        """One run; however it ends, its caller's log says how."""
+        outcome = AgentFinished(number=self.delegation.number, agent=self.spec.name, status="cancelled")
+        seats = self.caller.team.seats
+        try:
+            try:
+                await seats.take()
+                await self._run(message, outcome)
+            finally:
+                seats.free()
+        except asyncio.CancelledError:
+            outcome.status, outcome.reason = ("limit", self.why) if self.why else ("cancelled", "ended by its caller")
+            raise
+        except OpenSageError as error:
+            outcome.status, outcome.reason = "failed", str(error)
+        finally:
+            self.share.close()
+            self.caller.tell(outcome)
+
+    async def _run(self, message: str | None, outcome: AgentFinished) -> None:
+        engine = Delegate(self)
+        try:
+            go_on = message if engine.session.conversation.task or message is not None else self.delegation.task
+            async with aclosing(engine.turn(go_on)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    self._see(event, outcome)
+        finally:
+            await engine.close()
+
+    def _see(self, event: Event, outcome: AgentFinished) -> None:
+        match event:
+            case RunFinished():
+                outcome.status, outcome.reason, outcome.usage = event.status, event.reason, event.usage
+                outcome.text = event.text if len(event.text) <= _TEXT else f"{event.text[:_TEXT]}\n[cut]"
+            case ToolResult() if event.diff and event.ok:
+                for path in _CHANGED.findall(event.diff):
+                    if path not in outcome.artefacts:
+                        outcome.artefacts.append(path)
+            case ModelReply():
+                for call in event.calls:
+                    self.show(f"[{self.spec.name}] > {call['name']} {call['arguments'][:120]}")
+            case ApprovalAsked():
+                self.show(f"[{self.spec.name}] asks to run {event.name}")
+            case _:
+                pass
+
+
+class Delegate(Engine):
+    """The engine of a child: it shares what its caller has, within the bounds of its spec."""
+
+    def __init__(self, child: Child) -> None:
+        above = child.caller.engine
+        self.child, self._caller = child, above
+        self.spec, self.limits = child.spec, child.share.limits
+        self.approve, self.ask, self.mask = above.approve, above.ask, above.mask
+        self.tracing, self.spans = above.tracing, above.spans
+        self.workdir = child.workdir or above.workdir
+        self.model = child.caller.team.model(child.delegation.model or child.spec.model, above.model)
+        self._own_sandbox = child.sandbox
+        self.sandbox = above.sandbox if child.sandbox is None else self._wrapped(child.sandbox)
+        self.policy, self.state, self.warning = above.policy, {}, ""
+        self._closed = False
+        folder = child.caller.team.folder
+        new = not (folder / f"{child.session}.jsonl").exists()
+        self.session = Session(
+            folder, child.session, create=new, workdir=self.workdir, mask=self.mask or None, parent=above.session.id
+        )
+        self._join(Member(self, child.caller.team, child.caller), above.toolbox, child.caller)
+
+    def _budget(self, keep: bool) -> Budget:
+        budget, summary = self.child.share, self.session.summary
+        if keep:  # those above know of it already: see `Engine._budget`
+            budget.charge(summary.run_usage, summary.run_turns, summary.run_tool_calls, above=False)
+        return budget
+
+    def _policy(self) -> Policy:
+        run = self._caller_run()
+        for rule, allowed in self.session.summary.remembered:
+            rules = run.policy.always if allowed else run.policy.deny
+            if (parsed := Rule.parse(rule)) not in rules:
+                rules.append(parsed)
+        return run.policy  # the same object: what a person decides here holds for all
+
+    def _run_options(self) -> dict[str, Any]:
+        return {"asking": self._caller_run().asking}
+
+    def _caller_run(self) -> Run:
+        run = self.child.caller.run
+        assert run is not None
+        return run
+
+    def _role(self) -> str:
+        return _ROLE.format(name=self.spec.name, caller=self._caller.spec.name)
+
+    async def close(self) -> None:
+        """End what this agent alone has."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._close_state()
+            if self._own_sandbox is not None:
+                await self._own_sandbox.close()
+        finally:
+            self.session.close()
