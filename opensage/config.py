@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from opensage.errors import ConfigError
 from opensage.files import read_regular
+from opensage.mcp.spec import McpServerSettings, ServerName
 from opensage.models.providers import LOCAL_SCHEMES, default_model, provider_of
 from opensage.secrets import compiled
 from opensage.spec import Count, Limits, Positive
@@ -97,6 +98,8 @@ class Settings(BaseModel):
     """Permission rules."""
     secrets: Secrets = Field(default_factory=Secrets)
     """What is masked."""
+    mcp: dict[ServerName, McpServerSettings] = Field(default_factory=dict)
+    """MCP servers by name; see docs/mcp.md. A project's start programs on this machine, so they need trust."""
     tracing: Literal["off", "on", "content"] = "off"
     """OpenTelemetry spans; "content" puts messages, arguments and results into them."""
 
@@ -108,7 +111,7 @@ class Settings(BaseModel):
         """The value of a key like `permissions.allow`."""
         value: Any = self
         for part in key.split("."):
-            value = getattr(value, part)
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part)
         return value
 
 
@@ -301,6 +304,7 @@ def _explain(error: ValidationError) -> str:
         return f"{place}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
     section = Settings.model_fields.get(place.partition(".")[0])
     inner = section.annotation if section is not None and "." in place else Settings
+    inner = McpServerSettings if place.startswith("mcp.") else inner
     fields = getattr(inner, "model_fields", Settings.model_fields)
     near = difflib.get_close_matches(place.rpartition(".")[2], fields, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(fields)}"

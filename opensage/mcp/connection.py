@@ -247,7 +247,7 @@ def _transport(server: McpServer, workdir: Path, env: Mapping[str, str]) -> Stdi
         raise ConfigError(f"[{where}] needs either command (a program) or url (an address)")
     clean_env = {name: env[name] for name in INHERITED if name in env}
     its_env = {**clean_env, **filled(server.env, env, f"{where}.env")}
-    folder = workdir / Path(server.cwd or ".").expanduser()
+    folder = Path("/") if server.cwd is None else workdir / Path(server.cwd).expanduser()
     return StdioServer([server.command, *server.args], its_env, str(folder))
 
 

@@ -97,7 +97,7 @@ class McpServers:
     Args:
         servers: in this order they get their tools' names.
         mask: hides secrets in what is said of them.
-        workdir: the folder their processes start in.
+        workdir: the folder that a relative `cwd` of theirs is in.
         env: the caller's environment; this process's without it.
     """
 

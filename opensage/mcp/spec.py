@@ -32,7 +32,8 @@ class McpServerSettings(BaseModel):
     env: dict[str, str] = Field(default_factory=dict, repr=False)
     """Its environment, beside PATH, HOME and LANG. `${VAR}` is the caller's variable VAR."""
     cwd: str | None = None
-    """Its folder; relative to the workspace, which is also the default."""
+    """Its folder; relative to the workspace. `/` without it: started in the workspace, many a program would run code
+    that the agent put there (`npx` from `node_modules`, `python -m` from a module beside it), outside the sandbox."""
     url: str | None = None
     """The address, http:// or https://."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)

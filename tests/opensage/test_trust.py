@@ -168,7 +168,7 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
     values = {
         "model": "openai/x", "fallback": ["script:x"], "sandbox": "local", "max_turns": 10**6, "max_cost": 2.0,
         "max_tokens": 2, "max_tool_calls": 2, "max_seconds": 2.0, "permissions": {"allow": ["*"], "ask": ["a"], "deny": ["b"]},
-        "secrets": {"patterns": ["x+"]}, "tracing": "content",
+        "secrets": {"patterns": ["x+"]}, "mcp": {"a": {"command": "b"}}, "tracing": "content",
     }  # fmt: skip
     assert values.keys() == Settings.model_fields.keys()
     own = dict.fromkeys(("max_cost", "max_tokens", "max_tool_calls", "max_seconds"), 1)

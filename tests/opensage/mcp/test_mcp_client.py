@@ -20,10 +20,11 @@ from opensage.tools import Toolbox, builtin_tools
 def test_tools_of_an_sdk_process_join_the_toolbox_and_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-key")
     monkeypatch.setenv("MY_TOKEN", "token-of-mine")
+    (tmp_path / "inner").mkdir()
 
     async def main() -> None:
         box = Toolbox(builtin_tools())
-        servers = McpServers([stdio_server(env={"GIVEN": "a ${MY_TOKEN} b"})], workdir=tmp_path)
+        servers = McpServers([stdio_server(env={"GIVEN": "a ${MY_TOKEN} b"}, cwd="inner")], workdir=tmp_path)
         lines: list[str] = []
         assert await servers.start(box) == []
         try:
@@ -43,7 +44,7 @@ def test_tools_of_an_sdk_process_join_the_toolbox_and_answer(tmp_path: Path, mon
             said = await use(box, "sample__environment")
             assert "OPENAI_API_KEY" not in said
             assert "MY_TOKEN" not in said
-            assert f"cwd={tmp_path}" in said
+            assert f"cwd={tmp_path}/inner" in said
             with pytest.raises(ToolError, match="the disk is on fire"):
                 await use(box, "sample__fail")
             with pytest.raises(ToolError, match="validation error"):
