@@ -48,7 +48,7 @@ def draft(name: str, description: str, files: Texts, tests: Texts, *, base: Mapp
         description: one line.
         files: path → text, or the text of tools.py alone.
         tests: path → text, or the text of one file of tests.
-        base: files of the version before, kept where the new ones say nothing.
+        base: files of the version before, kept where the new ones say nothing; an empty text removes one.
 
     Raises:
         ToolError: the name, a path or a file is not permitted; says what is.
@@ -61,7 +61,8 @@ def draft(name: str, description: str, files: Texts, tests: Texts, *, base: Mapp
         for path, text in _by_path(tests, _TESTS, name).items()
     }
     for path, text in texts.items():
-        found[_checked_path(path)] = _encoded(path, text)
+        if found.pop(_checked_path(path), None) is None or text:
+            found[path] = _encoded(path, text)
     _check_size(found)
     _check_places(found)
     found[_SKILL] = _skill(name, description, found.get(_SKILL))

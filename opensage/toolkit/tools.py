@@ -118,7 +118,7 @@ async def search_toolkits(ctx: ToolContext, query: str) -> str:
         ctx: context.
         query: a few words
     """
-    words = set(re.findall(r"\w+", query.lower()))
+    words = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 2}
     scored = [(_score(item, words), item) for item in _shelf(ctx).items()]
     best = sorted((pair for pair in scored if pair[0]), key=lambda pair: -pair[0])[:_FOUND]
     return "\n".join(_listed(item) for _, item in best) or f"no toolkit is about {query[:80]!r}: try other words"

@@ -76,10 +76,10 @@ class Toolbox:
         self.version += 1
 
     def show(self, names: Iterable[str]) -> None:
-        """Put tools that are there into the prompt of the next model call."""
-        found = self._hidden.intersection(names)
-        if found:
-            self._hidden -= found
+        """Put tools that are there into the prompt of the next model call; at its end, so that the rest is the same."""
+        for name in [name for name in names if name in self._hidden]:
+            self._tools[name] = self._tools.pop(name)
+            self._hidden.remove(name)
             self.version += 1
 
     def remove(self, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 SMALL = 1000
 HEAD = 2000
 DEEPEST = 100
+USE = "return lists, dicts, texts and numbers"
 
 
 class Unusable(TypeError):
@@ -43,8 +44,10 @@ class Plain:
 
     def plain(self, value: Any, depth: int) -> Any:
         """The value in lists, dicts with text keys, texts, numbers, booleans and None."""
-        if value is None or isinstance(value, (bool, int, str)):
-            return bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else str(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (int, str)):
+            return int(value) if isinstance(value, int) else str.__str__(value)
         if isinstance(value, float):
             return _number(float(value))
         if depth > DEEPEST:
@@ -102,9 +105,9 @@ class Plain:
             return str(value)
         if isinstance(value, complex):
             return {"real": _number(value.real), "imag": _number(value.imag)}
-        if isinstance(value, (range,)):
+        if isinstance(value, range):
             return list(value)
-        raise Unusable(f"the result holds a {type(value).__name__}, which JSON cannot say: return lists, dicts, text")
+        raise Unusable(f"the result holds an object of type {type(value).__name__}, which JSON cannot say: {USE}")
 
     def _path(self, ending: str) -> str:
         os.makedirs(self.folder, exist_ok=True)
