@@ -24,11 +24,14 @@ from opensage.files import read_regular
 from opensage.mcp.spec import McpServerSettings, ServerName
 from opensage.models.providers import LOCAL_SCHEMES, default_model, provider_of
 from opensage.secrets import compiled
-from opensage.spec import Count, Limits, Positive
+from opensage.spec import Count, CountOrZero, Limits, Positive
 
 SETTINGS = "opensage.toml"
 _MOST_BYTES = 1 << 20
-_LIMITS = ("max_turns", "max_cost", "max_tokens", "max_tool_calls", "max_seconds")
+_LIMITS = (
+    "max_turns", "max_cost", "max_tokens", "max_tool_calls", "max_seconds",
+    "max_agents", "max_live_agents", "max_depth",
+)  # fmt: skip
 _ONLY_TIGHTEN = ("permissions.ask", "permissions.deny", "secrets.patterns")
 _LOCAL_PATHS = ("local//", "local/.", "local/~")
 _MAY_NOT_ISOLATE = ("auto", "local")
@@ -82,6 +85,8 @@ class Settings(BaseModel):
     """A model string; see docs/models.md."""
     fallback: tuple[ModelName, ...] = ()
     """Model strings tried in order when the model fails for good."""
+    models: tuple[ModelName, ...] = ()
+    """Model strings that agents may give to agents they make, beside their own."""
     sandbox: SandboxName = "auto"
     """Where commands run: `auto`, `docker`, `docker:IMAGE`, `bubblewrap` or `local`."""
     max_turns: Count | None = 100
@@ -94,6 +99,12 @@ class Settings(BaseModel):
     """Tool calls a run may make."""
     max_seconds: Positive | None = None
     """Seconds a run may take."""
+    max_agents: CountOrZero | None = 32
+    """Agents called in a run, in all; 0 turns delegation off."""
+    max_live_agents: Count | None = 8
+    """Agents at work at one time."""
+    max_depth: CountOrZero | None = 3
+    """Levels of delegation."""
     permissions: Permissions = Field(default_factory=Permissions)
     """Permission rules."""
     secrets: Secrets = Field(default_factory=Secrets)
@@ -159,7 +170,7 @@ class Layers:
                 return not _harmless(theirs)
         if key in _LIMITS:
             return theirs is None or (mine is not None and theirs > mine)
-        if key in ("model", "fallback"):
+        if key in ("model", "models", "fallback"):
             usual = default_model(self.env, own.model)
             wished = [theirs] if key == "model" else [model for model in theirs if model not in mine]
             return not all(_familiar(model, usual) for model in wished)

@@ -44,13 +44,15 @@ class ToolCall:
     """One call as the model wrote it.
 
     `arguments` is the raw JSON text: it is parsed at dispatch, where a mistake can be answered. `extra` holds opaque
-    provider fields of this call that must be sent back unchanged.
+    provider fields of this call that must be sent back unchanged. `agent` names the sub-agent that asks, for whoever
+    approves the call; "" for the main one.
     """
 
     id: str
     name: str
     arguments: str = "{}"
     extra: Mapping[str, Any] | None = None
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ async def _ask(
     run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], ruling: Ruling, post: Callable[[Event], None]
 ) -> Decision:
     post(run.session.record(ApprovalAsked(id=call.id, name=call.name, arguments=arguments)))
-    answer = await decide("deny" if ruling.person and run.approve == "allow" else run.approve, call)
+    asking = replace(call, agent=run.spec.name) if run.member is not None and run.member.above is not None else call
+    answer = await decide("deny" if ruling.person and run.approve == "allow" else run.approve, asking)
     answer = _within_rules(run, tool, arguments, answer)
     if not answer.allowed:
         answer = replace(answer, reason=f"{ruling.why}, and {answer.reason or 'it was refused'}")

@@ -93,7 +93,13 @@ class Chat:
 
 
 def chat(
-    *, workdir: Path, flags: Mapping[str, Any], config: Sequence[str], yes: bool, session: str | None = None
+    *,
+    workdir: Path,
+    flags: Mapping[str, Any],
+    config: Sequence[str],
+    yes: bool,
+    session: str | None = None,
+    agent: str | None = None,
 ) -> int:
     """Open the chat; returns the exit code."""
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -101,7 +107,9 @@ def chat(
     person = Person(screen, lambda call: engine.suggest(call))
     approve: str | Approver = "allow" if yes else (person.approve if terminal else "deny")
     settings = settings_for(workdir, flags, config, ask=terminal)
-    engine = open_engine(settings, workdir, approve=approve, session=session, ask=person.answer if terminal else None)
+    engine = open_engine(
+        settings, workdir, approve=approve, session=session, ask=person.answer if terminal else None, agent=agent
+    )
     place = f"{engine.sandbox.kind} sandbox" if engine.sandbox.isolated else "NO SANDBOX: commands run on your machine"
     screen.say(f"OpenSage {__version__} - {engine.model.name} - {place} - /help")
     try:

@@ -13,23 +13,41 @@ from opensage.cli import masking
 from opensage.cli.trusting import trusted_settings
 from opensage.config import Settings, read_layers
 from opensage.engine import Engine, checked_folder
+from opensage.errors import ConfigError
 from opensage.log.store import SessionStore
 from opensage.models import Fallback, default_model, open_model
 from opensage.protocols import Model
+from opensage.topology.library import find_agent
 from opensage.trust import check_settings
 
 
 def open_engine(
-    settings: Settings, workdir: Path, *, approve: str | Approver, session: str | None, ask: Any = None
+    settings: Settings,
+    workdir: Path,
+    *,
+    approve: str | Approver,
+    session: str | None,
+    ask: Any = None,
+    agent: str | None = None,
 ) -> Engine:
     """An engine as the settings say, with the local model fetched first if it is needed."""
     if session is not None:  # before a gigabyte is fetched for a session that is not there
         SessionStore(checked_folder(workdir) / ".opensage" / "sessions").path(session)
+    spec = None if agent is None else find_agent(agent, checked_folder(workdir))
     model = default_model(os.environ, settings.model)
+    if spec is not None and spec.model not in ("inherit", model, *settings.models):
+        raise ConfigError(
+            f"agent {agent} wants model {spec.model}; use it with --model {spec.model}, or add it to `models` in your "
+            "~/.opensage/config.toml"
+        )
+    if spec is not None and spec.model != "inherit":
+        model = spec.model
     for name in (model, *settings.fallback):
         fetch_if_local(name)
     rules = settings.permissions
     return Engine(
+        agent=spec,
+        models=settings.models,
         model=_with_fallback(model, settings.fallback),
         sandbox=settings.sandbox,
         workdir=workdir,

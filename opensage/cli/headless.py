@@ -31,12 +31,13 @@ def run_headless(
     as_json: bool,
     yes: bool,
     session: str | None = None,
+    agent: str | None = None,
 ) -> int:
     """Run to the end, showing events; returns the exit code of DESIGN section 9."""
     settings = settings_for(workdir, flags, config)
     screen = Screen()
     approve = _approver(yes, as_json, screen, lambda call: engine.suggest(call))
-    engine = open_engine(settings, workdir, approve=approve, session=session)
+    engine = open_engine(settings, workdir, approve=approve, session=session, agent=agent)
 
     async def work() -> RunFinished | None:
         show = _print_json if as_json else screen.show

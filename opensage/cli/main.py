@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from opensage.cli import machine, sessions, toolkit
+from opensage.cli import agents, machine, mcp, sessions, toolkit
 from opensage.errors import OpenSageError
 
 # Of the installed click or of typer's own copy of it, whichever this typer uses.
@@ -28,13 +28,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(agents.app, name="agents")
 app.add_typer(machine.sandbox, name="sandbox")
 app.add_typer(machine.models, name="models")
 app.add_typer(toolkit.app, name="toolkit")
+app.add_typer(mcp.app, name="mcp")
 app.command("doctor")(machine.doctor)
 app.command("fork")(sessions.fork)
 
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Model string, e.g. local/qwen2.5-coder-1.5b.")]
+Agent = Annotated[str | None, typer.Option("--agent", "-a", help="A saved agent; `opensage agents list` shows them.")]
 Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder to work on.")]
 Sandbox = Annotated[str | None, typer.Option(help="auto, docker, docker:IMAGE, bubblewrap or local.")]
 MaxCost = Annotated[float | None, typer.Option(help="US dollars the run may spend.")]
@@ -61,6 +64,7 @@ def _root(
 def run_command(
     task: Annotated[str, typer.Argument(help="What is to be done.")],
     model: Model = None,
+    agent: Agent = None,
     workdir: Workdir = Path("."),
     sandbox: Sandbox = None,
     max_cost: MaxCost = None,
@@ -74,7 +78,9 @@ def run_command(
     from opensage.cli.headless import run_headless
 
     flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns, "max_seconds": max_time}
-    raise typer.Exit(run_headless(task, workdir=workdir, flags=flags, config=config or [], as_json=as_json, yes=yes))
+    raise typer.Exit(
+        run_headless(task, workdir=workdir, flags=flags, config=config or [], as_json=as_json, yes=yes, agent=agent)
+    )
 
 
 @app.command("resume")
@@ -82,6 +88,7 @@ def resume_command(
     session: Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or last.")],
     message: Annotated[str | None, typer.Argument(help="A new message; without it the run goes on.")] = None,
     model: Model = None,
+    agent: Agent = None,
     workdir: Workdir = Path("."),
     sandbox: Sandbox = None,
     max_cost: MaxCost = None,
@@ -96,7 +103,14 @@ def resume_command(
 
     flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns, "max_seconds": max_time}
     code = run_headless(
-        message, workdir=workdir, flags=flags, config=config or [], as_json=as_json, yes=yes, session=session
+        message,
+        workdir=workdir,
+        flags=flags,
+        config=config or [],
+        as_json=as_json,
+        yes=yes,
+        session=session,
+        agent=agent,
     )
     raise typer.Exit(code)
 
@@ -104,6 +118,7 @@ def resume_command(
 @app.command("chat")
 def chat_command(
     model: Model = None,
+    agent: Agent = None,
     workdir: Workdir = Path("."),
     sandbox: Sandbox = None,
     max_cost: MaxCost = None,
@@ -116,7 +131,7 @@ def chat_command(
     from opensage.cli.chat import chat
 
     flags = {"model": model, "sandbox": sandbox, "max_cost": max_cost, "max_turns": max_turns}
-    raise typer.Exit(chat(workdir=workdir, flags=flags, config=config or [], yes=yes, session=session))
+    raise typer.Exit(chat(workdir=workdir, flags=flags, config=config or [], yes=yes, session=session, agent=agent))
 
 
 @app.command("trust")

@@ -19,7 +19,8 @@ Workdir = Annotated[Path, typer.Option("--workdir", "-w", help="The folder the s
 Id = Annotated[str, typer.Argument(help="Session id, a unique prefix of it, or last.")]
 
 
-def _store(workdir: Path) -> SessionStore:
+def open_store(workdir: Path) -> SessionStore:
+    """The sessions of a folder, with secrets masked."""
     from opensage.cli.masking import use_patterns
     from opensage.config import load_settings
     from opensage.log.store import SessionStore
@@ -33,14 +34,14 @@ def _store(workdir: Path) -> SessionStore:
 
 @app.command("list")
 def list_sessions(workdir: Workdir = Path(".")) -> None:
-    """The sessions of a folder, oldest first."""
+    """The sessions of a folder, oldest first; those of sub-agents are in `opensage agents tree`."""
     from rich.console import Console
     from rich.table import Table
 
     from opensage.cli.stream import clean
 
     table = Table("session", "started", "status", "turns", "tokens", "cost", "task", box=None)
-    for row in _store(workdir).summaries():
+    for row in open_store(workdir).summaries():
         cost = "?" if row.usage.cost is None else f"{row.usage.cost:.4f}"
         task = " ".join(clean(row.task or row.reason).split())[:60]
         cells = (row.session, _day(row.started), row.status, str(row.turns), str(row.usage.tokens), cost, task)
@@ -63,7 +64,7 @@ def show(session: Id, workdir: Workdir = Path(".")) -> None:
     from opensage.cli.stream import clean
     from opensage.log.events import UserMessage
 
-    loaded = _store(workdir).load(session)
+    loaded = open_store(workdir).load(session)
     screen = Screen()
     for event in loaded.events:
         if isinstance(event, UserMessage):
@@ -80,7 +81,7 @@ def export(
     workdir: Workdir = Path("."),
 ) -> None:
     """Print a session."""
-    store = _store(workdir)
+    store = open_store(workdir)
     if form == "svg":
         from opensage.cli.picture import svg
 
@@ -92,7 +93,7 @@ def export(
 @app.command("rm")
 def remove(session: Id, workdir: Workdir = Path(".")) -> None:
     """Delete a session."""
-    typer.echo(f"removed {_store(workdir).remove(session)}")
+    typer.echo(f"removed {open_store(workdir).remove(session)}")
 
 
 def fork(
@@ -101,4 +102,4 @@ def fork(
     workdir: Workdir = Path("."),
 ) -> None:
     """Copy a session up to an event into a new one and print its id."""
-    typer.echo(_store(workdir).fork(session, at))
+    typer.echo(open_store(workdir).fork(session, at))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from opensage.cli.agents import drawn
 from opensage.cli.common import fetch_if_local
 from opensage.cli.show import Screen, money
 from opensage.cli.undo import Checkpoint, Checkpoints, UndoError, Undone
@@ -13,6 +14,7 @@ from opensage.engine import Engine
 from opensage.log.events import Note
 from opensage.log.session import state_folder
 from opensage.log.store import SessionStore
+from opensage.topology.graph import Topology
 
 _SHOWN = 15
 _HELP = {
@@ -128,7 +130,11 @@ class Slash:
         self._screen.say(_KEYS, "dim")
 
     async def _agents(self, _rest: str) -> None:
-        self._screen.say(f"one agent: {self._engine.spec.name}. Agents that make others are not built yet.")
+        engine = self._engine
+        root = Topology(engine.member.team.folder, engine.session.id).root
+        self._screen.console.print(drawn(root))
+        names = ", ".join(engine.member.team.names()) or "none"
+        self._screen.say(f"agents that can be called: {names}", "dim")
 
     async def _toolkits(self, _rest: str) -> None:
         names = ", ".join(self._engine.toolbox.names)

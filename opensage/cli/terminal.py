@@ -215,7 +215,8 @@ class Person:
             arguments = parse_arguments(call.arguments)
         except ToolError:
             arguments = {"": call.arguments}
-        self._screen.say(f"{call.name} wants to run:", "bold yellow")
+        who = f"agent {call.agent}: " if call.agent else ""
+        self._screen.say(f"{who}{call.name} wants to run:", "bold yellow")
         for name, value in arguments.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             lines = text[:4000].splitlines() or [""]

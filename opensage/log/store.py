@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from opensage.errors import SessionError
 from opensage.files import is_plain, why
 from opensage.log.conversation import Conversation
-from opensage.log.events import SessionStarted, encode
+from opensage.log.events import AgentCalled, SessionStarted, encode
 from opensage.log.folds import Summary, summarise
 from opensage.log.journal import Journal, Loaded, load
 from opensage.log.session import check_id, new_id
@@ -29,10 +29,17 @@ class SessionStore:
         self._mask = mask
 
     def ids(self) -> list[str]:
-        """All ids, oldest first. What is no regular file is no session: a pipe would be waited for."""
+        """All ids, oldest first, without those of sub-agents. What is no regular file is no session."""
+        return [name for name in self._all() if "." not in name]
+
+    def _all(self) -> list[str]:
         if not self.folder.is_dir():
             return []
         return sorted(path.stem for path in self.folder.glob("*.jsonl") if is_plain(path))
+
+    def below(self, session: str) -> list[str]:
+        """Ids of the sessions of its sub-agents, and of theirs."""
+        return [name for name in self._all() if name.startswith(f"{session}.")]
 
     def path(self, session: str) -> Path:
         """The log of a session; a unique prefix or "last" is enough.
@@ -44,6 +51,9 @@ class SessionStore:
         if session == "last" and ids:
             return self.folder / f"{ids[-1]}.jsonl"
         check_id(session)
+        prefix, dot, number = session.partition(".")
+        if dot:  # of a sub-agent
+            ids, session = self._all(), f"{self.path(prefix).stem}.{number}"
         found = [i for i in ids if i == session] or [i for i in ids if i.startswith(session)]
         if len(found) != 1:
             what = "no session" if not found else f"{len(found)} sessions"
@@ -100,11 +110,23 @@ class SessionStore:
                 f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them"
             )
         target = new_id()
+        called = {event.number for event in events if isinstance(event, AgentCalled)}
         for event in events:
             if isinstance(event, SessionStarted):
                 event.session, event.parent, event.forked_at = target, source.stem, events[-1].seq
+        for name in self.below(source.stem):
+            if _number(name, source.stem) in called:
+                self._copy_below(name, f"{target}{name.removeprefix(source.stem)}")
         self._write_whole(target, b"".join(encode(event) for event in events), self.folder / f"{source.stem}.blobs")
         return target
+
+    def _copy_below(self, name: str, target: str) -> None:
+        """A sub-agent's session comes along whole, so that it can be resumed from the copy."""
+        events = self.load(name).events
+        for event in events:
+            if isinstance(event, SessionStarted):
+                event.session, event.parent = target, target.rpartition(".")[0]
+        self._write_whole(target, b"".join(encode(event) for event in events), self.folder / f"{name}.blobs")
 
     def _write_whole(self, session: str, data: bytes, blobs: Path) -> None:
         temporary, copied = self.folder / f".{session}.new", self.folder / f"{session}.blobs"
@@ -122,13 +144,22 @@ class SessionStore:
             raise SessionError(f"cannot write session {session} in {self.folder}: {why(error)}.") from None
 
     def remove(self, session: str) -> str:
-        """Delete a session that nobody writes; returns its id.
+        """Delete a session that nobody writes, with those of its sub-agents and their work; returns its id.
 
         Raises:
             SessionBusy: a run holds it.
         """
         path = self.path(session)
         Journal(path).close()
-        shutil.rmtree(self.folder / f"{path.stem}.blobs", ignore_errors=True)
-        path.unlink()
+        for name in [*self.below(path.stem), path.stem]:
+            shutil.rmtree(self.folder / f"{name}.blobs", ignore_errors=True)
+            shutil.rmtree(self.folder.parent / "work" / name, ignore_errors=True)
+            (self.folder / f"{name}.board").unlink(missing_ok=True)
+            (self.folder / f"{name}.jsonl").unlink()
         return path.stem
+
+
+def _number(session: str, above: str) -> int:
+    """The first number below a session."""
+    first = session.removeprefix(f"{above}.").partition(".")[0]
+    return int(first) if first.isdecimal() and len(first) < 9 else -1

@@ -146,8 +146,15 @@ class Member:
         """
         known = self._callable(name, task)
         self.count(1)
+        share = self.share(known.spec, 1 / (self._calls_to_come() + (3 if background else 1)))
         delegation = self.record_call(known.spec, task, call, background=background)
-        return self.launch(delegation, known.spec, task, self.share(known.spec))
+        return self.launch(delegation, known.spec, task, share)
+
+    def _calls_to_come(self) -> int:
+        """Calls of agents in this turn that have no child yet, this one included: they share alike."""
+        delegations = self.engine.session.delegations
+        waiting = self.engine.session.conversation.open.values()
+        return max(1, sum(call.name == "call_agent" and not delegations.of_call(call.id) for call in waiting))
 
     def _callable(self, name: str, task: str) -> Known:
         if not task.strip():
