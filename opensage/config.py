@@ -76,6 +76,17 @@ class Secrets(BaseModel):
         return patterns
 
 
+class Toolkits(BaseModel):
+    """What may be installed into a sandbox for a toolkit that needs more than is there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    allowed: tuple[str, ...] = ()
+    """Names of packages."""
+    wheels: str | None = None
+    """Folder with their wheels; nothing is fetched from a network."""
+
+
 class Settings(BaseModel):
     """Everything that can be configured."""
 
@@ -111,6 +122,8 @@ class Settings(BaseModel):
     """What is masked."""
     mcp: dict[ServerName, McpServerSettings] = Field(default_factory=dict)
     """MCP servers by name; see docs/mcp.md. A project's start programs on this machine, so they need trust."""
+    toolkits: Toolkits = Field(default_factory=Toolkits)
+    """What toolkits may install."""
     tracing: Literal["off", "on", "content"] = "off"
     """OpenTelemetry spans; "content" puts messages, arguments and results into them."""
 

@@ -73,7 +73,7 @@ def show_command(name: Name, workdir: Workdir = Path("."), as_json: Json = False
     made = entry.provenance
     lines = [f"{spec.source}, {spec.folder}, SHA-256 {spec.hash[:16]}", *([entry.state] if entry.state else [])]
     lines += [f"made by agent {made.agent} in session {made.session}"] if made and made.session else []
-    typer.echo(clean("\n".join([spec.described(), "", *lines, *(f"note: {note}" for note in spec.notes)])))
+    typer.echo(clean("\n".join([spec.described(), "", *lines])))
 
 
 @app.command("call")
@@ -227,13 +227,15 @@ def _inside(entry: Entry, workdir: Path, kind: str | None, work: Callable[[Sandb
 
     folder = checked_folder(workdir)
     settings = load_settings(folder, flags={"sandbox": kind}, env=os.environ)
+    wheels = settings.toolkits.wheels
+    staging = Staging(settings.toolkits.allowed, Path(wheels).expanduser() if wheels else None)
 
     async def whole() -> T:
         sandbox = open_sandbox(settings.sandbox, folder)
         if entry.state.startswith("untrusted") and not sandbox.isolated:
             raise ConfigError(f"toolkit {entry.name} is {entry.state}; read it, and use a sandbox that isolates")
         try:
-            return await work(sandbox, Staging())
+            return await work(sandbox, staging)
         finally:
             await sandbox.close()
 

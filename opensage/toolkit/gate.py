@@ -175,6 +175,8 @@ def check(spec: ToolkitSpec, name: str, *, reserved: Collection[str]) -> None:
             raise ToolError(
                 f"the function '{tool.name}' has the name of the tool '{taken[key_of(tool.name)]}': rename it"
             )
+        if tool.title in reserved:
+            raise ToolError(f"there is a tool '{tool.title}' already: choose another name for the toolkit")
         if not NAME.fullmatch(tool.title):
             raise ToolError(f"'{tool.title}' is longer than 64 characters: shorten it")
         tool.binding.schema()

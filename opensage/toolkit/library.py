@@ -35,10 +35,10 @@ class Library:
         self._home = home
         self.store = ToolkitStore(workdir / ".opensage", home)
 
-    def entries(self) -> list[Entry]:
-        """Everything that was found, what cannot be used too."""
+    def entries(self, *, trusted_only: bool = False) -> list[Entry]:
+        """Everything that was found, what cannot be used too; `trusted_only` looks into nothing that was planted."""
         found: dict[str, Entry] = {}
-        for entry in (*_shipped_entries(), *self._users(), *map(_entry, self.store.all())):
+        for entry in (*_shipped_entries(), *self._users(), *map(_entry, self.store.all(trusted_only=trusted_only))):
             key = key_of(entry.name)
             if key in found:
                 state = f"hidden by the {found[key].source} one of that name"
@@ -49,7 +49,7 @@ class Library:
 
     def usable(self) -> list[Entry]:
         """Those that agents may use."""
-        return [entry for entry in self.entries() if entry.spec is not None and not entry.state]
+        return [entry for entry in self.entries(trusted_only=True) if entry.spec is not None and not entry.state]
 
     def _users(self) -> Iterator[Entry]:
         folder = self._home / "toolkits"

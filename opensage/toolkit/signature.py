@@ -32,6 +32,7 @@ PLAIN: dict[str, Any] = {
 }
 _DICTS = ("dict", "Dict", "Mapping", "MutableMapping")
 _DEEPEST = 20
+_MOST = 1 << 20
 USABLE = "str, int, float, bool, None, list[...], dict[str, ...], Literal[...], Optional[...] and unions of them"
 
 
@@ -82,6 +83,8 @@ def parse(source: bytes, name: str) -> ast.Module:
     Raises:
         ToolError: it is no Python; says where.
     """
+    if len(source) > _MOST:
+        raise ToolError(f"{name} has {len(source)} bytes: a module of a toolkit has up to {_MOST}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -82,6 +82,7 @@ class ToolkitSpec(BaseModel):
         parts += ["Tools:\n" + "\n".join(tools)] if tools else []
         others = [path for path in self.files if path not in (_SKILL, "tools.py")]
         parts += ["Files: " + ", ".join(others[:100])] if others else []
+        parts += ["Left out: " + "; ".join(self.notes[:20])] if self.notes else []
         return "\n\n".join(parts)
 
 
@@ -97,11 +98,11 @@ def load_toolkit(folder: Path, source: Source = "path", version: int = 0) -> Too
 def make_spec(contents: Contents, folder: Path, source: Source, version: int = 0) -> ToolkitSpec:
     """The specification of these files. Raises as `load_toolkit`."""
     fields, body = _skill(contents.files.get(_SKILL), folder)
-    name = str(fields.get("name") or folder.name).strip()
+    name = (_plain(fields.get("name")) or folder.name).strip()
     if not _NAME.fullmatch(name):
         raise ToolError(f"{folder}: the name {name[:80]!r} is not valid: use lower-case letters, digits and '-'")
     metadata = fields.get("metadata")
-    options = {str(k): str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
+    options = {str(k): _plain(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
     tools, notes = _tools(contents.files.get("tools.py"), name)
     spec = ToolkitSpec(
         name=name,
@@ -134,9 +135,14 @@ def _skill(data: bytes | None, folder: Path) -> tuple[dict[str, Any], str]:
         raise ToolError(f"{folder / _SKILL}: {error}") from None
 
 
+def _plain(value: object) -> str:
+    """The text of a scalar, else nothing: the text of what refers to itself many times over would fill the memory."""
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
 def _line(given: object, body: str, name: str) -> str:
-    found = given or next((line for line in body.splitlines() if line.strip("# \t")), name)
-    return " ".join(str(found).strip("# ").split())[:_DESCRIPTION]
+    found = _plain(given) or next((line for line in body.splitlines() if line.strip("# \t")), name)
+    return " ".join(found.strip("# ").split())[:_DESCRIPTION]
 
 
 def _seconds(text: str) -> float:

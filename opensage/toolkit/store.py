@@ -65,12 +65,13 @@ class ToolkitStore:
         self.folder = project / "toolkits"
         self._known = home / "toolkits-made"
 
-    def all(self) -> Iterator[Kept]:
-        """The newest version of each, by name."""
+    def all(self, *, trusted_only: bool = False) -> Iterator[Kept]:
+        """The newest version of each, by name; with `trusted_only` nothing is read of what is not trusted."""
         for place in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             if place.is_dir() and not place.is_symlink() and not place.name.startswith("."):
                 versions = self._versions(place)
-                if versions:
+                known = versions and self._is_known(_provenance(place / f"v{versions[-1]}" / PROVENANCE).hash)
+                if versions and (known or not trusted_only):
                     yield self._kept(place, versions[-1])
 
     def newest(self, name: str) -> int:
@@ -85,6 +86,8 @@ class ToolkitStore:
         """
         place = self._place(spec.name)
         half = None
+        if self.folder.is_symlink() or place.is_symlink():
+            raise ToolError(f"toolkit {spec.name} cannot be kept: {place} is a link, or in one")
         try:
             place.mkdir(parents=True, exist_ok=True)
             half = Path(tempfile.mkdtemp(prefix=".half-", dir=self.folder))
@@ -132,8 +135,11 @@ class ToolkitStore:
                 raise ToolError(f"it is in the folder of {place.name}, but says its name is {spec.name}")
         except ToolError as error:
             return Kept(place.name, None, provenance, False, retired, str(error))
-        trusted = spec.hash == provenance.hash and bool(_json(self._known / f"{spec.hash}.json"))
+        trusted = spec.hash == provenance.hash and self._is_known(spec.hash)
         return Kept(spec.name, spec, provenance, trusted, retired)
+
+    def _is_known(self, digest: str) -> bool:
+        return re.fullmatch("[0-9a-f]{64}", digest) is not None and bool(_json(self._known / f"{digest}.json"))
 
     def _remember(self, spec: ToolkitSpec, provenance: Provenance) -> None:
         """One file a hash: sessions that write at the same time do not meet."""

@@ -25,6 +25,10 @@ from opensage.toolkit.store import Provenance
 from opensage.tools.base import Tool, ToolContext
 from opensage.tools.toolbox import Toolbox
 
+TOOLKIT_TOOLS = (
+    "create_toolkit", "update_toolkit", "list_toolkits", "inspect_toolkit", "retire_toolkit", "search_toolkits",
+)  # fmt: skip
+"""Names of the tools in `tools.py`, which is imported when an agent needs them."""
 IN_PROMPT = 20
 """Toolkits that the prompt names; more are found by `search_toolkits`."""
 _LINE = 200
@@ -135,7 +139,7 @@ class Shelf:
                 raise ConfigError(f"agent {agent} wants unknown toolkits {', '.join(unknown)}; there are: {there}")
         workshop.shelves.append(self)
         for item in self.items():
-            self.refresh(item)
+            self._put(item, item.new or names is not None)
 
     def __repr__(self) -> str:
         return f"Shelf({self.agent}: {', '.join(item.spec.name for item in self.items())})"
@@ -176,9 +180,15 @@ class Shelf:
         shown = item.new or self._names is not None
         shown = shown or any(tool.source == _source(item) and tool.name in self.toolbox.shown for tool in self.toolbox)
         self.drop(item)
+        self._put(item, shown)
+        if "list_toolkits" in self.toolbox and "search_toolkits" not in self.toolbox:
+            for tool in self.tools():
+                if tool.name == "search_toolkits":
+                    self.toolbox.add(tool)
+
+    def _put(self, item: Item, shown: bool) -> None:
         for tool in item.tools:
             self.toolbox.add(tool, shown=shown)
-        self._offer_search()
 
     def drop(self, item: Item) -> None:
         """Take the tools of a toolkit out of the toolbox."""
@@ -199,12 +209,6 @@ class Shelf:
         from opensage.toolkit.tools import shelf_tools
 
         return shelf_tools(self, search=len(self.items()) > IN_PROMPT)
-
-    def _offer_search(self) -> None:
-        if "list_toolkits" in self.toolbox and "search_toolkits" not in self.toolbox:
-            for tool in self.tools():
-                if tool.name == "search_toolkits":
-                    self.toolbox.add(tool)
 
     def prompt(self) -> str:
         """One line a toolkit, for the system message; "" when there is none."""
@@ -228,7 +232,8 @@ class Shelf:
         store = workshop.library.store
         version = max(await asyncio.to_thread(store.newest, made.name), old.spec.version if old else 0) + 1
         spec = await asyncio.to_thread(made.spec, version)
-        check(spec, made.name, reserved=self.reserved())
+        reserved = {name for shelf in workshop.shelves for name in shelf.reserved()}
+        await asyncio.to_thread(check, spec, made.name, reserved=reserved)
         ctx.progress(f"testing toolkit {spec.name}")
         report = await workshop.staging.test(ctx.sandbox, spec)
         if not report.good:
