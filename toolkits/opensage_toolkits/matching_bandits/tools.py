@@ -3,83 +3,110 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from . import growth as _growth
+from . import market as _market
 from . import stability as _stability
 from .algorithms import check_algorithm, run_batch
 from .ledger import Result
-from .market import Floats, Market, random_market, ranks_to_utilities, utilities
+from .market import Floats, Market, ranks_to_utilities, utilities
 
-__all__ = ["blocking_pairs", "check", "growth", "run", "stable_matching"]
+__all__ = ["blocking_pairs", "check", "growth", "random_market", "run", "stable_matching"]
 
 MOST_STEPS = 2**18
 MOST_SEEDS = 64
 MOST_SIDE = 12
 MOST_CELLS = 2**25  # steps x seeds x players of one algorithm, kept while it runs
-_TIMES = ("arrivals", "departures", "returns", "returns_as_new", "noise", "sigma")
-_RANDOM = ("players", "arms", "gap", "last_arrival", "seed")
 
 
 def run(
-    spec: dict[str, Any], algo: str = "wayse", T: int = 16384, seeds: int = 4, checkpoints: list[int] | None = None
+    u: list[list[float]],
+    v: list[list[int]] | list[list[float]],
+    algo: list[Literal["wayse", "wayse2s", "etgs", "etgs-ages", "caucb", "ucbgs"]] = ["wayse"],  # noqa: B006  # not changed
+    T: int = 16384,
+    seeds: int = 4,
+    checkpoints: list[int] | None = None,
+    arrivals: list[int] | None = None,
+    departures: list[int] | None = None,
+    returns: list[int] | None = None,
+    returns_as_new: bool = False,
+    noise: Literal["bernoulli", "gaussian"] = "bernoulli",
+    sigma: float = 0.1,
 ) -> dict[str, Any]:
-    """Simulate a matching market with learning players and report regret and the matchings reached.
+    """Simulate a matching market with learning players: regret, and the matchings reached.
 
     Args:
-        spec: {"u": rows of players over arms in [0,1], "v": rows of arms over players in [0,1] or integer ranks, and
-            optionally "arrivals", "departures", "returns" (steps, 0 = never), "returns_as_new", "noise" ("bernoulli" or
-            "gaussian"), "sigma"}; or {"random": {"players": 3, "arms": 3, "gap": 0.2, "last_arrival": 99, "seed": 0}}.
-        algo: names with commas: wayse, wayse2s, etgs, etgs-ages, caucb, ucbgs.
-        T: steps, at most 262144. 16384 steps take about 5 s an algorithm.
+        u: mean utility of each arm (column) to each player (row), in [0, 1], no ties in a row; at most a row a column.
+        v: mean utility of each player (column) to each arm (row), in [0, 1], or integer ranks, the smallest the best.
+        algo: algorithms; wayse is for markets that nobody leaves, wayse2s learns both sides.
+        T: steps, at most 262144; 16384 steps take about 5 s an algorithm.
         seeds: runs of the same market, at most 64.
         checkpoints: steps at which regret is noted; by default T/16, T/8, T/4, T/2 and T.
+        arrivals: first step of each player, 1 by default.
+        departures: last step of each player.
+        returns: step from which a player who left is back, 0 for never.
+        returns_as_new: who returns has forgotten everything, and so have the arms about it.
+        noise: law of the payoffs.
+        sigma: standard deviation of gaussian payoffs.
     """
-    market = _market(spec)
-    names = [name.strip() for name in str(algo).split(",")]
-    for name in names:
-        check_algorithm(name, market)
     T, seeds = _whole("T", T, MOST_STEPS), _whole("seeds", seeds, MOST_SEEDS)
-    if T * seeds * market.players > MOST_CELLS:
+    come = np.array(1) if arrivals is None else arrivals
+    rest = (departures, returns, returns_as_new, noise, sigma)
+    markets = [_bounded(Market(u, v, come, *rest, seed=seed)) for seed in range(seeds)]  # type: ignore[arg-type]  # lists
+    for name in algo:
+        check_algorithm(name, markets[0])
+    if T * seeds * markets[0].players > MOST_CELLS:
         raise ValueError(f"T x seeds x players must be at most {MOST_CELLS}; take fewer steps or seeds")
-    steps = checkpoints or sorted({max(1, T // part) for part in (16, 8, 4, 2, 1)})
-    copies = [_seeded(market, seed) for seed in range(seeds)]
-    present = market.present(T)
+    steps = checkpoints or [max(1, T // part) for part in (16, 8, 4, 2, 1)]
+    market, present = markets[0], markets[0].present(T)
     return {
-        "T": T,
-        "checkpoints": sorted(set(steps)),
         "market": {"u": market.u.tolist(), "v": market.v.tolist(), "present": present.tolist(), "gap": market.gap()},
         "benchmark": _stability.stable_matching(market.u, market.v, present).tolist(),
-        "algos": {name: _summary(run_batch(copies, name, T, steps, keep_matched=True)) for name in names},
+        "algos": {name: _summary(run_batch(markets, name, T, steps, keep_matched=True)) for name in algo},
     }
 
 
-def check(result: dict[str, Any]) -> dict[str, Any]:
-    """Check what `run` returned: whether each seed's usual matching at the end is stable and the player-optimal one.
+def check(market: dict[str, Any], algos: dict[str, Any], benchmark: list[int] | None = None) -> dict[str, Any]:
+    """Check a result of `run`: is each seed's usual matching at the end stable, and the player-optimal one?
 
     Args:
-        result: the whole result of `run`.
+        market: as `run` returned it, with u, v and present.
+        algos: as `run` returned it; of each algorithm only the runs' "usual" is looked at.
+        benchmark: as `run` returned it; computed anew, and compared if given.
     """
-    market = _need(result, "market", "result")
-    u, v, present = (_need(market, key, 'result["market"]') for key in ("u", "v", "present"))
+    u, v, present = (_need(market, key, "market") for key in ("u", "v", "present"))
     best = _stability.stable_matching(u, v, present).tolist()
-    algos = {}
-    for name, entry in _need(result, "algos", "result").items():
-        finals = [_need(one, "usual", "a run") for one in _need(entry, "runs", f'result["algos"]["{name}"]')]
-        pairs = [_stability.blocking_pairs(u, v, final, present) for final in finals]
-        algos[name] = {
-            "runs": len(finals),
-            "stable": sum(not found for found in pairs),
-            "player_optimal": sum(final == best for final in finals),
-            "blocking": [[seed, *found[0]] for seed, found in enumerate(pairs) if found][:10],
-        }
-    ok = all(entry["player_optimal"] == entry["runs"] for entry in algos.values())
-    return {"ok": ok, "benchmark": best, "algos": algos}
+    found = {name: _verdict(entry, f'algos["{name}"]', u, v, present, best) for name, entry in algos.items()}
+    ok = benchmark in (None, best) and all(entry["player_optimal"] == entry["runs"] for entry in found.values())
+    return {"ok": ok, "benchmark": best, "algos": found}
 
 
-def stable_matching(u: list[list[float]], v: list[list[float]], present: list[bool] | None = None) -> dict[str, Any]:
+def random_market(
+    players: int = 3, arms: int = 3, gap: float = 0.2, last_arrival: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """A market with random tastes, as arguments for `run`.
+
+    Args:
+        players: at most 12, and not more than arms.
+        arms: at most 12.
+        gap: least distance between two utilities of a row, at most 0.9 / (arms - 1).
+        last_arrival: players come at random steps up to this one.
+        seed: of the random numbers.
+    """
+    rng = np.random.default_rng(_whole("seed", seed, 2**31, least=0))
+    arrivals = rng.integers(
+        1, _whole("last_arrival", last_arrival, MOST_STEPS) + 1, _whole("players", players, MOST_SIDE)
+    )
+    made = _market.random_market(players, _whole("arms", arms, MOST_SIDE), gap, rng, arrivals=arrivals)
+    return {"u": made.u.tolist(), "v": made.v.tolist(), "arrivals": made.arrivals.tolist()}
+
+
+def stable_matching(
+    u: list[list[float]], v: list[list[int]] | list[list[float]], present: list[bool] | None = None
+) -> dict[str, Any]:
     """The player-optimal stable matching, by deferred acceptance.
 
     Args:
@@ -93,7 +120,7 @@ def stable_matching(u: list[list[float]], v: list[list[float]], present: list[bo
 
 
 def blocking_pairs(
-    u: list[list[float]], v: list[list[float]], matching: list[int], present: list[bool] | None = None
+    u: list[list[float]], v: list[list[int]] | list[list[float]], matching: list[int], present: list[bool] | None = None
 ) -> dict[str, Any]:
     """Pairs (player, arm) who would rather have each other than whom the matching gives them.
 
@@ -118,49 +145,27 @@ def growth(T_grid: list[float], regret: list[list[float]]) -> dict[str, Any]:
     return _growth.fit_growth(T_grid, regret).as_dict()
 
 
-def _market(spec: dict[str, Any]) -> Market:
-    if not isinstance(spec, dict):
-        raise ValueError('spec must be an object with "u" and "v", or with "random"')
-    if "random" in spec:
-        return _bounded(_random(spec["random"]))
-    u, v = _need(spec, "u", "spec"), _need(spec, "v", "spec")
-    _known(spec, ("u", "v", *_TIMES), "spec")
-    return _bounded(Market(u, v, **{key: spec[key] for key in _TIMES if spec.get(key) is not None}))
-
-
-def _random(wish: dict[str, Any]) -> Market:
-    players, arms = (_whole(key, _need(wish, key, 'spec["random"]'), MOST_SIDE) for key in ("players", "arms"))
-    _known(wish, _RANDOM, 'spec["random"]')
-    last = _whole("last_arrival", wish.get("last_arrival", 1), MOST_STEPS)
-    rng = np.random.default_rng(_whole("seed", wish.get("seed", 0), 2**31, least=0))
-    gap = float(wish.get("gap", 0.5 / max(players, arms)))
-    return random_market(players, arms, gap, rng, arrivals=rng.integers(1, last + 1, players))
-
-
 def _bounded(market: Market) -> Market:
     if market.arms > MOST_SIDE:
         raise ValueError(f"at most {MOST_SIDE} arms here, got {market.arms}; larger markets through the Python API")
     return market
 
 
-def _seeded(market: Market, seed: int) -> Market:
-    back = None if market.returns is None else np.where(market.returns > MOST_STEPS, 0, market.returns)
-    return Market(
-        market.u,
-        market.v,
-        market.arrivals,
-        market.departures,
-        back,
-        market.returns_as_new,
-        market.noise,
-        market.sigma,
-        seed,
-    )
+def _verdict(entry: Any, where: str, u: Any, v: Any, present: Any, best: list[int]) -> dict[str, Any]:
+    finals = [_need(one, "usual", f"{where}: a run") for one in _need(entry, "runs", where)]
+    pairs = [_stability.blocking_pairs(u, v, final, present) for final in finals]
+    return {
+        "runs": len(finals),
+        "stable": sum(not found for found in pairs),
+        "player_optimal": sum(final == best for final in finals),
+        "blocking": [{"seed": seed, "pair": list(found[0])} for seed, found in enumerate(pairs) if found][:10],
+    }
 
 
 def _summary(results: list[Result]) -> dict[str, Any]:
     worst = np.stack([r.worst for r in results])
     return {
+        "checkpoints": results[0].checkpoints.tolist(),
         "worst_regret": _means(worst),
         "sum_regret": _means(np.stack([r.regret.sum(axis=1) for r in results])),
         "worst_regret_positive_part": _means(np.stack([r.regret_pos.max(axis=1) for r in results])),
@@ -194,11 +199,6 @@ def _need(values: Any, key: str, where: str) -> Any:
     if not isinstance(values, dict) or key not in values:
         raise ValueError(f'{where} lacks "{key}"')
     return values[key]
-
-
-def _known(values: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    if odd := sorted(set(values) - set(keys)):
-        raise ValueError(f'{where} has an unknown key "{odd[0]}"; known: {", ".join(keys)}')
 
 
 def _whole(name: str, value: Any, most: int, least: int = 1) -> int:
