@@ -54,9 +54,9 @@ class HttpServer:
         return self._refusal or f"{self._url.partition('?')[0]} does not answer"
 
     async def _see(self, response: httpx2.Response) -> None:
-        if response.status_code >= 400:
-            advice = "; set headers for it" if response.status_code in (401, 403) else ""
-            self._refusal = f"HTTP {response.status_code} {response.reason_phrase[:60]}{advice}"
+        refused = response.status_code >= 400
+        advice = "; set headers for it" if response.status_code in (401, 403) else ""
+        self._refusal = f"HTTP {response.status_code} {response.reason_phrase[:60]}{advice}" if refused else ""
         if "content-encoding" in response.headers:
             raise httpx2.DecodingError("it sent a compressed answer, which was not asked for")
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):

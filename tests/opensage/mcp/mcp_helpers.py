@@ -83,9 +83,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def http_process(port: int, command: list[str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def http_process(
+    port: int, command: list[str] | None = None, env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     words = command or [sys.executable, SAMPLE, "http", str(port)]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env or {**os.environ})
     try:
         for _ in range(500):
             with socket.socket() as one:
