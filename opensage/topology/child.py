@@ -165,6 +165,7 @@ class Delegate(Engine):
             return
         self._closed = True
         try:
+            self.shelf.close()
             await self._close_state()
             if self._own_sandbox is not None:
                 await self._own_sandbox.close()

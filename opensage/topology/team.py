@@ -14,6 +14,7 @@ from opensage.log.journal import load
 from opensage.models import open_model
 from opensage.protocols import Model
 from opensage.spec import AgentSpec
+from opensage.toolkit.workshop import Workshop
 from opensage.topology.agent_file import make_spec
 from opensage.topology.board import Board
 from opensage.topology.library import AgentLibrary
@@ -40,6 +41,7 @@ class Team:
         root: id of the root session.
         library: saved agents.
         main: name of the root agent, which nobody may take or call.
+        workshop: the toolkits.
         models: model strings that agents may be given besides the caller's own.
         agents: agents that the developer brought.
     """
@@ -50,12 +52,13 @@ class Team:
         root: str,
         library: AgentLibrary,
         main: AgentSpec,
+        workshop: Workshop,
         *,
         models: Sequence[str] = (),
         agents: Sequence[AgentSpec] = (),
     ) -> None:
         self.folder, self.root, self.library, self.main = folder, root, library, main.name
-        self.models = tuple(models)
+        self.workshop, self.models = workshop, tuple(models)
         self.board = Board(folder / f"{root}.board", BlobStore(folder / f"{root}.blobs"))
         self.known: dict[str, Known] = {}
         for spec in agents:

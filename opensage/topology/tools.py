@@ -14,9 +14,7 @@ from opensage.topology.report import listed, spent
 if TYPE_CHECKING:
     from opensage.topology.member import Member
 
-BOUND = ("agents",)
-"""Sources of tools that belong to one agent."""
-BOUND_NAMES = (
+AGENT_TOOLS = (
     "create_agent", "call_agent", "await_agents", "resume_agent", "run_ensemble", "post", "list_agents",
     "inspect_agent", "retire_agent", "save_agent",
 )  # fmt: skip
@@ -223,7 +221,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def topology_tools(member: Member) -> list[Tool]:
     """The tools of one agent."""
     topology = Topology(member)
-    return [_bound(topology, name) for name in BOUND_NAMES]
+    return [_bound(topology, name) for name in AGENT_TOOLS]
 
 
 def _bound(topology: Topology, name: str) -> Tool:
@@ -241,4 +239,4 @@ def _limits(limits: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**dict.fromkeys(Limits.model_fields), **limits}
 
 
-__all__ = ["BOUND", "BOUND_NAMES", "Topology", "topology_tools"]
+__all__ = ["AGENT_TOOLS", "Topology", "topology_tools"]
