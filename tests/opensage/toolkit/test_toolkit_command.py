@@ -9,6 +9,8 @@ from helpers_toolkit import MEAN, Bench, create
 from opensage.cli.main import main
 from opensage.toolkit import library
 
+SHIPPED = library._shipped_entries
+
 
 @pytest.fixture
 def here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -68,7 +70,7 @@ def test_call_says_how_it_ended(bench: Bench, here: Path, capfd: pytest.CaptureF
 
 def test_list_says_what_may_be_used(bench: Bench, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert toolkit("list") == 0
-    assert "opensage toolkit new NAME" in capfd.readouterr().out or library.shipped()
+    assert "opensage toolkit new NAME" in capfd.readouterr().out
     bench.user("user-kit", {"tools.py": MEAN})
     bench.put(bench.home / "toolkits" / "bad-kit", {"SKILL.md": "---\nname: [\n---\n"})
     bench.run(lambda ctx: create(bench.shelf, ctx))
@@ -105,15 +107,11 @@ def test_a_shipped_toolkit_is_found_without_being_imported(
     bench.put(site / "some_kits-1.dist-info", files)
     bench.put(site / "some_kits", {"__init__.py": ""})
     monkeypatch.syspath_prepend(str(site))
-    for cached in (library._shipped, library._shipped_entries):
-        cached.cache_clear()
-    try:
-        assert toolkit("list", "--json") == 0
-        rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
-        assert (rows["bad-import"]["source"], rows["bad-import"]["state"]) == ("shipped", "ready")
-        assert "has no folder" in rows["lost"]["state"]
-        shelf = bench.new_shelf(bench.new_workshop())
-        assert shelf.get("bad_import").spec.tools[0].title == "bad_import__mean"
-    finally:
-        for cached in (library._shipped, library._shipped_entries):
-            cached.cache_clear()
+    monkeypatch.setattr(library, "_shipped", library._shipped.__wrapped__)
+    monkeypatch.setattr(library, "_shipped_entries", SHIPPED.__wrapped__)
+    assert toolkit("list", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
+    assert (rows["bad-import"]["source"], rows["bad-import"]["state"]) == ("shipped", "ready")
+    assert "has no folder" in rows["lost"]["state"]
+    shelf = bench.new_shelf(bench.new_workshop())
+    assert shelf.get("bad_import").spec.tools[0].title == "bad_import__mean"
