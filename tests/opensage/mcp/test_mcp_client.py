@@ -161,7 +161,7 @@ def test_a_slow_call_ends_in_time_and_the_server_hears_of_it(tmp_path: Path) -> 
     mark = tmp_path / "mark"
 
     async def main(how: str) -> None:
-        async with started(raw_server(tmp_path, "hang", "pid", more={"timeout_s": 0.5 if how == "late" else 60})) as (
+        async with started(raw_server(tmp_path, "hang", "pid", more={"timeout_s": 2 if how == "late" else 60})) as (
             box,
             _,
         ):
@@ -170,7 +170,7 @@ def test_a_slow_call_ends_in_time_and_the_server_hears_of_it(tmp_path: Path) -> 
             if how == "cancelled":
                 await asyncio.sleep(0.2)
                 call.cancel()
-            with pytest.raises(ToolError if how == "late" else asyncio.CancelledError, match=r"within 0.5 s|^$"):
+            with pytest.raises(ToolError if how == "late" else asyncio.CancelledError, match=r"within 2 s|^$"):
                 await call
             await _until(mark.exists)
             assert await use(box, "raw__pid") == before

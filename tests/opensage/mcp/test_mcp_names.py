@@ -231,7 +231,7 @@ def _deep(levels: int) -> dict[str, Any]:
 def test_a_hostile_schema_is_bounded_quickly(schema: Any, names: list[str] | None) -> None:
     began = time.process_time()
     made, _ = bounded_schema(schema)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 1
     Draft202012Validator.check_schema(made)
     assert len(json.dumps(made, allow_nan=False)) <= MOST_CHARS
     assert list(made["properties"]) == ([f"p{n}" for n in range(100)] if names is None else names)

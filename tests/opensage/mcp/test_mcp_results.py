@@ -136,7 +136,7 @@ def test_answers_of_every_kind(result: dict[str, Any], said: str, tmp_path: Path
 )
 def test_errors_and_nonsense_are_tool_errors_and_the_server_stays(result: Any, said: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with started(raw_server(tmp_path, "answer", "pid", more={"timeout_s": 1})) as (box, _):
+        async with started(raw_server(tmp_path, "answer", "pid", more={"timeout_s": 3})) as (box, _):
             pid = await use(box, "raw__pid")
             with pytest.raises(ToolError, match=said):
                 await use(box, "raw__answer", result=result)

@@ -100,28 +100,11 @@ def test_what_is_printed_never_reaches_the_protocol(tmp_path: Path) -> None:
         "    return {'text': 'ok'}\n"
     )
 
-    steps: list[str | None] = []
-
-    async def saw(_progress: float, _total: float | None, message: str | None) -> None:
-        steps.append(message)
-
-    async def whole() -> None:
-        async with client(tmp_path, "-m", "script:m.py") as server:
-            told = await server.call_tool("run_agent", {"task": "x"}, progress_callback=saw)
-            assert told.content[0].text == "ok"
-            assert told.structured_content["status"] == "done"
-
-    asyncio.run(whole())
-    assert steps == ["ok"]
     first = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
     first["params"] = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    call = {
-        "jsonrpc": "2.0",
-        "id": 2,
-        "method": "tools/call",
-        "params": {"name": "run_agent", "arguments": {"task": "x"}},
-    }
+    params = {"name": "run_agent", "arguments": {"task": "x"}, "_meta": {"progressToken": 7}}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
     with subprocess.Popen(
         command("serve", "-m", "script:m.py"),
         stdin=subprocess.PIPE,
@@ -136,8 +119,9 @@ def test_what_is_printed_never_reaches_the_protocol(tmp_path: Path) -> None:
         for message in (first, ready, call):
             process.stdin.write(json.dumps(message) + "\n")
         process.stdin.flush()
-        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert [answer["id"] for answer in answers] == [1, 2]
+        begun, step, answer = [json.loads(process.stdout.readline()) for _ in range(3)]
+        assert (begun["id"], step["params"]["message"], answer["id"]) == (1, "ok", 2)
+        assert answer["result"]["structuredContent"]["status"] == "done"
         rest, said = process.communicate()
         assert rest == ""
         assert "in the model" in said
