@@ -143,10 +143,6 @@ def test_no_agent_sees_more_than_the_agent_above_it(tree: list[tuple[int, set[in
 def engine(bench: Bench, turns: Any, **options: Any) -> tuple[Engine, ScriptedModel]:
     model = ScriptedModel(turns)
     built = Engine(model=model, workdir=bench.workdir, **{"sandbox": "bubblewrap", **options})
-    if "create_toolkit" not in built.toolbox:
-        shelf = Shelf(Workshop(bench.workdir, bench.home, built.session.id), built.toolbox)
-        for tool in shelf.tools():
-            built.toolbox.add(tool)
     return built, model
 
 
