@@ -9,7 +9,7 @@ import numpy as np
 from .baselines import CAUCB, ETGS
 from .batch import BatchArms, BatchPlayers, simulate_batch
 from .batch_policies import BatchCAUCB, BatchETGS, BatchLearningArms, BatchWaySE, BatchWaySE2S, CentralUCBGS
-from .ledger import Field, Result
+from .ledger import Field, Result, check_steps
 from .market import Market, UnsupportedSetting
 from .policies import ArmPolicy, KnownArm, LearningArm, Policy, WaySE
 from .stepper import simulate
@@ -69,6 +69,7 @@ def run_batch(
     keep_matched: bool = False,
 ) -> list[Result]:
     """Run an algorithm on S markets of one shape at once, with T as the horizon it is told where it wants one."""
+    check_steps(T, checkpoints)
     for market in markets:
         check_algorithm(algo, market)
     players, arms = BATCH[algo](Field(markets), T)

@@ -97,8 +97,7 @@ class BatchTally:
 
     def settled(self, alive: Bools, log_term: Floats) -> Bools:
         """Whose order of the arms alive is sure, (S, N): all sampled and no two intervals meet."""
-        with np.errstate(divide="ignore"):
-            radius = np.sqrt(log_term[:, :, None] / self.counts)
+        radius = np.sqrt(log_term[:, :, None] / np.maximum(self.counts, 1.0))
         low, high = self.means - radius, self.means + radius
         below = high[:, :, :, None] < low[:, :, None, :]
         apart = below | below.swapaxes(2, 3) | ~alive[:, :, :, None] | ~alive[:, :, None, :]

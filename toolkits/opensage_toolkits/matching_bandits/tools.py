@@ -19,6 +19,7 @@ __all__ = ["blocking_pairs", "check", "growth", "random_market", "run", "stable_
 MOST_STEPS = 2**18
 MOST_SEEDS = 64
 MOST_SIDE = 12
+MOST_WORK = 2**19  # steps x algorithms: some minutes
 MOST_CELLS = 2**25  # steps x seeds x players of one algorithm, kept while it runs
 
 
@@ -58,6 +59,8 @@ def run(
     markets = [_bounded(Market(u, v, come, *rest, seed=seed)) for seed in range(seeds)]  # type: ignore[arg-type]  # lists
     for name in algo:
         check_algorithm(name, markets[0])
+    if T * len(algo) > MOST_WORK:
+        raise ValueError(f"T x algorithms must be at most {MOST_WORK}; take fewer steps, or one algorithm a call")
     if T * seeds * markets[0].players > MOST_CELLS:
         raise ValueError(f"T x seeds x players must be at most {MOST_CELLS}; take fewer steps or seeds")
     steps = checkpoints or [max(1, T // part) for part in (16, 8, 4, 2, 1)]
