@@ -65,11 +65,13 @@ async def _listed(settings: Settings, workdir: Path) -> int:
     from opensage.cli import masking
     from opensage.cli.stream import clean
     from opensage.engine import checked_folder
-    from opensage.mcp import McpServers, servers_of
+    from opensage.mcp import McpServers, secrets_of, servers_of
     from opensage.tools import Toolbox, builtin_tools
 
     box = Toolbox(builtin_tools())
-    servers = McpServers(servers_of(settings.mcp), masking.current(), workdir=checked_folder(workdir))
+    found = servers_of(settings.mcp)
+    mask = masking.use_patterns(settings.secrets.patterns, secrets_of(found, os.environ))
+    servers = McpServers(found, mask, workdir=checked_folder(workdir))
     try:
         warnings = await servers.start(box)
     finally:

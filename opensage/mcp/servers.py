@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensage.errors import ConfigError, OpenSageError, ToolError
-from opensage.mcp.names import Names
+from opensage.mcp.names import Names, plain
 from opensage.mcp.spec import McpServer
 from opensage.secrets import Mask
 from opensage.tools.base import Tool, ToolContext
@@ -116,12 +116,17 @@ class McpServers:
         self._mask = mask or Mask()
         self._names = Names()
         self._toolbox: Toolbox | None = None
+        self._only: Collection[str] | None = None
         self._mine: dict[str, Tool] = {}
         self._notes: dict[str, list[str]] = {}
         self.closed = False
 
-    async def start(self, toolbox: Toolbox) -> list[str]:
+    async def start(self, toolbox: Toolbox, only: Collection[str] | None = None) -> list[str]:
         """Start all servers at once and add their tools.
+
+        Args:
+            toolbox: of the agent.
+            only: names of the tools to add, of those there are; all without it.
 
         Returns:
             What to tell the person: each server that cannot be had, with the reason, and what was left out.
@@ -136,12 +141,16 @@ class McpServers:
             return [f"MCP server {', '.join(self.failed)} left out: {error}"]
         await asyncio.to_thread(import_module, "opensage.mcp.connection")  # the SDK takes a second or two to import
         found = await asyncio.gather(*(self._tried(link) for link in self.links))
-        self._toolbox = toolbox
+        self._toolbox, self._only = toolbox, only
         for link, connection in zip(self.links, found, strict=True):
             if connection is not None:
                 self.took(link, connection.tools)
         gone = [f"MCP server {name} left out: {reason}" for name, reason in self.failed.items()]
         return [self._mask.text(text) for text in (*gone, *(note for notes in self._notes.values() for note in notes))]
+
+    def owns(self, name: str) -> bool:
+        """Whether a tool of that name would come from one of the servers, as far as can be said before they start."""
+        return any(name.startswith(plain(link.server.name, "x")[:-1]) for link in self.links)
 
     async def close(self) -> None:
         """End all connections and processes. Safe to call twice, and from another task or loop than `start`."""
@@ -156,7 +165,8 @@ class McpServers:
         wanted = self._wanted(link.server, listed)
         ours = self._mine
         names = self._names.assign(link.server.name, wanted, self._is_taken)
-        made = {names[key]: self._made(link, names[key], found) for key, found in wanted.items()}
+        chosen = {names[key]: found for key, found in wanted.items() if self._only is None or names[key] in self._only}
+        made = {name: self._made(link, name, found) for name, found in chosen.items()}
         for name in [name for name in link.names if name not in made]:
             self._drop(box, name)
         for name, tool in made.items():

@@ -18,6 +18,7 @@ from mcp_helpers import raw_server, started, stdio_server, use
 
 import opensage
 from opensage.approval import Policy
+from opensage.mcp import McpServers
 from opensage.mcp.names import Names
 from opensage.mcp.schema import MOST_CHARS, bounded_schema, clean
 from opensage.models import ScriptedModel
@@ -116,6 +117,20 @@ def test_names_are_valid_different_and_the_same_in_any_order(pairs: list[tuple[s
     shuffled = pairs[:]
     random.Random(1).shuffle(shuffled)
     assert given_in(shuffled) == found
+
+
+def test_an_agent_gets_only_the_tools_that_it_names(tmp_path: Path) -> None:
+    async def main() -> None:
+        servers = McpServers([raw_server(tmp_path, "get.user", "pid", name="my-raw")])
+        box = Toolbox()
+        assert servers.owns("my-raw__get_user")
+        assert not servers.owns("my_raw__x")
+        assert not servers.owns("shell")
+        await servers.start(box, only=("my-raw__get_user", "shell"))
+        assert box.names == ["my-raw__get_user"]
+        await servers.close()
+
+    asyncio.run(main())
 
 
 def test_a_name_is_never_another_tools_later() -> None:

@@ -273,12 +273,26 @@ def test_list_shows_the_servers_of_the_configuration(tmp_path: Path) -> None:
     )
     (tmp_path / "home").mkdir()
     (tmp_path / "home/config.toml").write_text(
-        f"[mcp.dead]\ncommand = 'sh'\nargs = ['-c', 'exit 5']\n"
+        "[mcp.dead]\ncommand = 'sh'\nargs = ['-c', 'echo $API_KEY >&2; exit 5']\nenv = {API_KEY = 'written-in-the-file'}\n"
         f"[mcp.raw]\ncommand = {sys.executable!r}\nargs = ['-S', {RAW!r}, {raw.args[-1]!r}]\ntools = ['get.user', 'gone']\n"
     )
     done = opensage("mcp", "list", cwd=tmp_path, COLUMNS="120")
     assert done.returncode == 1
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["raw", "raw__get_user", "A", "[31muser."] in lines or ["raw", "raw__get_user", "A", "user."] in lines
-    assert ["dead", "-", "its", "process", "ended", "with", "exit", "code", "5"] in lines
+    assert [
+        "dead",
+        "-",
+        "its",
+        "process",
+        "ended",
+        "with",
+        "exit",
+        "code",
+        "5;",
+        "it",
+        "said:",
+        "[masked",
+        "API_KEY]",
+    ] in lines
     assert "has no tool gone" in done.stderr
