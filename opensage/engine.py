@@ -81,7 +81,7 @@ class Options(TypedDict, total=False):
     models: Sequence[str]
     toolkits: Sequence[str]
     packages: Sequence[str]
-    wheels: str | os.PathLike[str]
+    wheels: str | os.PathLike[str] | None
     sandbox: str | Sandbox
     workdir: str | os.PathLike[str]
     limits: Limits | None
@@ -295,7 +295,7 @@ class Engine:
         return plain if self._small else plain | OWN_NAMES
 
     def toolkit_names(self) -> set[str]:
-        """Toolkits this agent may use, with underscores."""
+        """Keys of the toolkits this agent may use."""
         return {item.spec.key for item in self.shelf.items()}
 
     def _open_session(self, wished: str | None) -> Session:

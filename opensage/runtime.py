@@ -134,7 +134,7 @@ class Run:
 
     def unknown_tool(self, name: str) -> str:
         """What to tell the model about a tool that does not exist."""
-        names = ", ".join(self.toolbox.names) or "none"
+        names = ", ".join(self.toolbox.shown) or "none"
         near = self.toolbox.nearest(name)
         return (
             f"There is no tool named {name[:80]!r}." + (f" Did you mean {near}?" if near else "") + f" Tools: {names}."

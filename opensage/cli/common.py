@@ -48,6 +48,8 @@ def open_engine(
     return Engine(
         agent=spec,
         models=settings.models,
+        packages=settings.toolkits.allowed,
+        wheels=settings.toolkits.wheels,
         model=_with_fallback(model, settings.fallback),
         sandbox=settings.sandbox,
         workdir=workdir,

@@ -19,6 +19,7 @@ from opensage.log.events import (
 from opensage.log.folds import summarise
 from opensage.log.journal import load
 from opensage.spec import AgentSpec, Limits
+from opensage.toolkit.spec import key_of
 from opensage.topology.agent_file import make_spec
 from opensage.topology.report import listed, reported
 
@@ -124,7 +125,7 @@ class Member:
                 f"agent '{spec.name}' wants tools you do not have: {', '.join(extra)}; yours: {', '.join(own)}"
             )
         kits = self.engine.toolkit_names()
-        if extra := [name for name in spec.toolkits or () if name.replace("-", "_") not in kits]:
+        if extra := [name for name in spec.toolkits or () if key_of(name) not in kits]:
             there = ", ".join(sorted(kits)) or "none"
             raise ToolError(f"agent '{spec.name}' wants toolkits you do not have: {', '.join(extra)}; yours: {there}")
         allowed = ("inherit", self.engine.model.name, *self.team.models)

@@ -169,6 +169,7 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
         "model": "openai/x", "fallback": ["script:x"], "sandbox": "local", "max_turns": 10**6, "max_cost": 2.0,
         "max_tokens": 2, "max_tool_calls": 2, "max_seconds": 2.0, "permissions": {"allow": ["*"], "ask": ["a"], "deny": ["b"]},
         "secrets": {"patterns": ["x+"]}, "mcp": {"a": {"command": "b"}}, "tracing": "content",
+        "models": ["script:x.py"], "toolkits": {"allowed": ["x"]}, "max_agents": 10**6, "max_live_agents": 10**6, "max_depth": 10**6,
     }  # fmt: skip
     assert values.keys() == Settings.model_fields.keys()
     own = dict.fromkeys(("max_cost", "max_tokens", "max_tool_calls", "max_seconds"), 1)
@@ -176,7 +177,7 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
     layers = read_layers(tmp_path, env={"OPENSAGE_HOME": str(tmp_path)})
     object.__setattr__(layers, "project", values)
     tightening = {"permissions", "secrets"}
-    filled_in = {"model", "max_turns"}  # the person named none
+    filled_in = {"model", "max_turns", "max_agents", "max_live_agents", "max_depth"}  # the person named none
     judged = {*values.keys() - tightening - filled_in, "permissions.allow"}
     assert set(layers.loosening(lambda _kind: False)) == judged
 

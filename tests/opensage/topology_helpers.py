@@ -27,6 +27,8 @@ def team(
 ) -> tuple[opensage.Result, ScriptedModel]:
     model = ScriptedModel({"agents": agents})
     options.setdefault("sandbox", ScriptedSandbox())
+    if brought := options.pop("brought", None):
+        options["agents"] = brought
     return opensage.run(task, model=model, workdir=tmp_path, **options), model
 
 

@@ -1,0 +1,1 @@
+"""What sub-agents, toolkits and ensembles add: the same tasks with and without them."""
