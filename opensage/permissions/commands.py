@@ -30,8 +30,7 @@ RUNNERS = {
 }
 """Programs that run the command in their arguments, and how many operands come before it."""
 _RESERVED = frozenset(
-    ["if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function"]
-    + ["in", "{", "}", "[[", "]]", "coproc"]
+    "if then elif else fi for while until do done case esac select function in { } [[ ]] coproc".split()  # noqa: SIM905
 )
 """Words that bash never takes for a program where a command begins; behind `!` and `time` the grammar does."""
 _EXEC = frozenset(["-exec", "-execdir", "-ok", "-okdir"])

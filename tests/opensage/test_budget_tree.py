@@ -38,7 +38,7 @@ def test_a_wish_beyond_what_is_there_gets_what_is_there() -> None:
     share = root.share(Limits(max_turns=50, max_tokens=100, max_cost=0.5, max_tool_calls=9))
     given = share.limits
     assert (given.max_turns, given.max_tokens, given.max_cost, given.max_tool_calls) == (9, 100, 0.5, 4)
-    with pytest.raises(LimitReached, match="4 of 4|4 set aside"):
+    with pytest.raises(LimitReached, match=r"4 of 4|4 set aside"):
         root.share()
     tight = Budget(Limits(max_turns=1))
     with pytest.raises(LimitReached, match="1 of 1 left, too little to give any away"):

@@ -178,7 +178,8 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
     object.__setattr__(layers, "project", values)
     tightening = {"permissions", "secrets"}
     filled_in = {"model", "max_turns", "max_agents", "max_live_agents", "max_depth"}  # the person named none
-    judged = {*values.keys() - tightening - filled_in, "permissions.allow"}
+    parts = {"mcp": "mcp.a", "toolkits": "toolkits.allowed"}
+    judged = {*(parts.get(key, key) for key in values.keys() - tightening - filled_in), "permissions.allow"}
     assert set(layers.loosening(lambda _kind: False)) == judged
 
 

@@ -1,1 +1,1 @@
-"""Numerical methods as toolkits. Nothing lives here yet; see the folder README."""
+"""Numerical methods as toolkits, one folder each; see the folder README."""
