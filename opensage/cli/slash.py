@@ -137,8 +137,10 @@ class Slash:
         self._screen.say(f"agents that can be called: {names}", "dim")
 
     async def _toolkits(self, _rest: str) -> None:
-        names = ", ".join(self._engine.toolbox.names)
-        self._screen.say(f"no toolkits: they are not built yet. The agent's tools: {names}")
+        for item in self._engine.shelf.items():
+            tools = ", ".join(each.title for each in item.spec.tools) or "no tools, instructions only"
+            self._screen.say(f"{item.spec.line} [{tools}]")
+        self._screen.say(f"the agent's tools: {', '.join(self._engine.toolbox.shown)}", "dim")
 
     async def _memory(self, _rest: str) -> None:
         self._screen.say(

@@ -246,8 +246,8 @@ def test_slash_commands_switch_model_and_session_and_survive_errors(tmp_path: Pa
         terminal.until("error:")
         for command, said in {
             "/help": "/undo",
-            "/agents": "not built yet",
-            "/toolkits": "not built yet",
+            "/agents": "agents that can be called: none",
+            "/toolkits": "matching-bandits",
             "/memory": "not built yet",
             "/nonsense": "unknown command",
             "/model nonsense": "error:",
