@@ -110,7 +110,25 @@ def _examples(functions: Sequence[Mapping[str, Any]], answer: str) -> str:
         lines += [_shown("7 return x[len(x)]"), _call_text("edit", change)]
         lines += [_shown("edited lib/a.py"), test]
         lines += [_shown("1 passed"), _call_text(answer, {"text": "lib/a.py is fixed: the last index is len(x) - 1."})]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_making(names)])
+
+
+def _making(names: set[Any]) -> list[str]:
+    """The same for what makes toolkits and agents."""
+    lines: list[str] = []
+    if "create_toolkit" in names:
+        code = 'def square(x: float) -> float:\n    """Area of a square."""\n    return x * x\n'
+        test = "from ..tools import square\n\ndef test_square() -> None:\n    assert square(3) == 9\n"
+        made = {"name": "area", "description": "areas of shapes", "files": code, "tests": test}
+        lines += ["user: make a toolkit area with square(x)", _call_text("create_toolkit", made)]
+        lines += [_shown("toolkit 'area' version 1 is ready"), _call_text("answer", {"text": "area is ready."})]
+    if {"create_agent", "call_agent"} <= names:
+        spec = {"name": "counter", "instruction": "Count words and report the number.", "toolkits": ["area"]}
+        lines += ["user: make an agent that counts words, let it count those of a.txt", _call_text("create_agent", spec)]
+        task = {"name": "counter", "task": "Count the words of a.txt."}
+        lines += [_shown("agent 'counter' is ready"), _call_text("call_agent", task)]
+        lines += [_shown("[a1 counter: done] 12 words"), _call_text("answer", {"text": "a.txt has 12 words."})]
+    return lines
 
 
 def _shown(result: str) -> str:
