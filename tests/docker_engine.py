@@ -77,11 +77,11 @@ def start(folder: Path, address: str) -> None:
 def with_image(address: str) -> None:
     import docker
 
-    from opensage.sandbox.docker.client import BASE_IMAGE, has_image
+    from opensage.sandbox.docker.client import BASE_IMAGE, image_id
     from opensage.sandbox.docker.images import build_base
 
     with contextlib.closing(docker.APIClient(address, timeout=120)) as client:
-        if not has_image(client, BASE_IMAGE):
+        if not image_id(client, BASE_IMAGE):
             build_base(client, folder=IMAGES, tell=lambda _line: None)
 
 

@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from opensage.errors import ConfigError
 
 if TYPE_CHECKING:  # imported late, to keep --help fast
     from opensage.sandbox import SandboxRecord
@@ -68,21 +70,47 @@ def build_command(
     ] = None,
     tag: Annotated[str, typer.Option("--tag", help="The image's name.")] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Build anew although it was built before.")] = False,
+    toolkits: Annotated[bool, typer.Option("--toolkits", help="The image with this Python and its packages.")] = False,
+    package: Annotated[
+        list[str] | None, typer.Option("--package", help="With --toolkits: only this and what it needs; again for more.")
+    ] = None,
 ) -> None:
-    """Make the image that the docker sandbox starts from."""
+    """Make the image that the docker sandbox starts from; with --toolkits, the one with the packages that are here."""
     import contextlib
 
-    from opensage.cli.stream import clean
-    from opensage.sandbox.docker import BASE_IMAGE
     from opensage.sandbox.docker.client import connect
+
+    if (toolkits and file) or (package and not toolkits):
+        raise ConfigError("--toolkits is built on the base image and takes no --file; --package is for --toolkits only")
+    with contextlib.closing(connect()) as client:
+        if toolkits:
+            name = _build_toolkits(client, tag, package or [], fresh)
+        else:
+            name = _build_base(client, file, tag, fresh)
+    typer.echo(name)
+
+
+def _build_base(client: Any, file: Path | None, tag: str, fresh: bool) -> str:
+    from opensage.sandbox.docker import BASE_IMAGE
     from opensage.sandbox.docker.images import build_base, build_from
 
-    def tell(line: str) -> None:
-        typer.echo(clean(line), err=True)
+    return build_from(client, file, tag or BASE_IMAGE, _tell) if file else build_base(client, tell=_tell, fresh=fresh)
 
-    with contextlib.closing(connect()) as client:
-        name = build_from(client, file, tag or BASE_IMAGE, tell) if file else build_base(client, tell=tell, fresh=fresh)
-    typer.echo(name)
+
+def _build_toolkits(client: Any, tag: str, only: Sequence[str], fresh: bool) -> str:
+    """The base image comes first when it is not there."""
+    from opensage.sandbox.docker.client import BASE_IMAGE, TOOLKITS_IMAGE, image_id
+    from opensage.sandbox.docker.toolkits import build_toolkits
+
+    if fresh or not image_id(client, BASE_IMAGE):
+        _build_base(client, None, "", fresh)
+    return build_toolkits(client, name=tag or TOOLKITS_IMAGE, only=only, tell=_tell)
+
+
+def _tell(line: str) -> None:
+    from opensage.cli.stream import clean
+
+    typer.echo(clean(line), err=True)
 
 
 def _print_sandboxes(records: Sequence[SandboxRecord], none: str) -> None:
@@ -155,6 +183,11 @@ def doctor() -> None:
             _has_docker(),
             "apt install docker.io mmdebstrap, then: opensage sandbox build",
         ),
+        (
+            "the packages here in containers (optional)",
+            _has_toolkits(),
+            "opensage sandbox build --toolkits; again after a new Python or base image",
+        ),
         ("git", shutil.which("git") is not None, "apt install git"),
         ("ripgrep (faster search)", shutil.which("rg") is not None, "apt install ripgrep"),
         (
@@ -172,7 +205,7 @@ def doctor() -> None:
         typer.echo(f"{'ok     ' if there else 'missing'}  {name}")
         if not there:
             typer.echo(f"         mend it: {mend}")
-    raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[6][1] else 1)
+    raise typer.Exit(0 if rows[0][1] and rows[1][1] and rows[-1][1] else 1)
 
 
 def _isolates() -> bool:
@@ -190,6 +223,12 @@ def _has_docker() -> bool:
     from opensage.sandbox.docker.client import docker_is_ready
 
     return docker_is_ready()
+
+
+def _has_toolkits() -> bool:
+    from opensage.sandbox.docker.client import TOOLKITS_IMAGE, ready_image
+
+    return ready_image() == TOOLKITS_IMAGE
 
 
 def _has_model() -> bool:

@@ -9,7 +9,7 @@ from opensage.errors import ConfigError, SandboxUnavailable
 from opensage.protocols import Sandbox
 from opensage.sandbox.bubblewrap import INSTALL, BubblewrapSandbox, working_bwrap
 from opensage.sandbox.docker.backend import open_docker
-from opensage.sandbox.docker.client import BASE_IMAGE, docker_is_ready
+from opensage.sandbox.docker.client import docker_is_ready
 from opensage.sandbox.limits import SandboxLimits
 from opensage.sandbox.local import LocalSandbox
 from opensage.sandbox.paths import check_workdir
@@ -31,7 +31,7 @@ def open_sandbox(
 
     Args:
         kind: "docker" or "docker:IMAGE", "bubblewrap", "local" (no isolation), or "auto": the first that isolates here,
-            Docker only when its base image has been built.
+            Docker only when its image has been built. Without IMAGE it is the one for toolkits if that fits, else the base.
         workdir: the workspace on the host.
         network: whether commands may use the network (`local` cannot keep them from it).
         limits: of memory, processes, time and output.
@@ -48,7 +48,7 @@ def open_sandbox(
         raise ConfigError(f"unknown sandbox {kind!r}: use one of {', '.join(KINDS)}, or docker:IMAGE")
     real = check_workdir(Path(workdir))
     if name == "docker" or (kind == "auto" and docker_is_ready()):
-        return open_docker(real, image or BASE_IMAGE, network=network, limits=limits, read_only=read_only)
+        return open_docker(real, image, network=network, limits=limits, read_only=read_only)
     if kind == "local":
         return LocalSandbox(real, network=network, limits=limits)
     try:

@@ -18,7 +18,7 @@ from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable, ToolE
 from opensage.protocols import ExecResult, OutputHook
 from opensage.sandbox.commands import request
 from opensage.sandbox.docker import archive, files, reaper
-from opensage.sandbox.docker.client import BASE_IMAGE, connect, has_image, said
+from opensage.sandbox.docker.client import BASE_IMAGE, TOOLKITS_IMAGE, connect, default_image, image_id, said
 from opensage.sandbox.docker.command import Stdin
 from opensage.sandbox.docker.container import Container
 from opensage.sandbox.docker.images import Commits
@@ -95,9 +95,9 @@ class DockerSandbox:
 
     @property
     def python(self) -> str | None:
-        """The image's Python; before the start it is known of the base image only."""
+        """The image's Python; before the start it is known of our own images only."""
         if self._runner is None:
-            return "python3" if self._plan.image == BASE_IMAGE else None
+            return "python3" if self._plan.image in (BASE_IMAGE, TOOLKITS_IMAGE) else None
         return self._runner.container.facts.python
 
     @property
@@ -370,14 +370,17 @@ class DockerSandbox:
             await asyncio.to_thread(archive.mirror, target, self.host_workdir, (HIDDEN,))
 
 
-def open_docker(workdir: Path, image: str, **options: Any) -> DockerSandbox:
-    """A sandbox of a folder of the host, once an engine answers and holds the image.
+def open_docker(workdir: Path, image: str = "", **options: Any) -> DockerSandbox:
+    """A sandbox of a folder of the host, once an engine answers and holds the image; without a name, `default_image`.
 
     Raises:
         SandboxUnavailable: it does not; the message says what to do.
     """
     client = connect()
     try:
+        if not image:
+            with said("looking for the image"):
+                image = default_image(client) or BASE_IMAGE
         _need_image(client, image)
     except SandboxError:
         client.close()
@@ -387,7 +390,9 @@ def open_docker(workdir: Path, image: str, **options: Any) -> DockerSandbox:
 
 def _need_image(client: Any, name: str) -> None:
     with said("looking for the image"):
-        if has_image(client, name):
+        if image_id(client, name):
             return
-    pull = "" if name == BASE_IMAGE else f"`docker pull {name}`, or "
-    raise SandboxUnavailable(f"Docker has no image {name}: {pull}make it with `opensage sandbox build`")
+    ours = {BASE_IMAGE: "", TOOLKITS_IMAGE: " --toolkits"}
+    known = next((more for image, more in ours.items() if name in (image, image.partition(":")[0])), None)
+    pull = f"`docker pull {name}`, or " if known is None else ""
+    raise SandboxUnavailable(f"Docker has no image {name}: {pull}make it with `opensage sandbox build{known or ''}`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import socket
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from typing import Any
 from opensage.errors import SandboxError, SandboxUnavailable
 
 BASE_IMAGE = "opensage/base:latest"
+TOOLKITS_IMAGE = "opensage/toolkits:latest"
+PYTHON_LABEL = "opensage.python"
+BASE_LABEL = "opensage.base"
+"""Labels of the image for toolkits: its Python's version, and the id of the base image that it was made from."""
 SOCKET = "/var/run/docker.sock"
 TIMEOUT = 60
 """Seconds the engine gets for an answer, streams aside."""
@@ -63,27 +68,50 @@ def may_answer() -> bool:
     return False
 
 
-def has_image(client: Any, name: str) -> bool:
-    """Whether the engine holds an image."""
-    import docker
-
-    try:
-        client.inspect_image(name)
-    except docker.errors.NotFound:
-        return False
-    return True
+def image_id(client: Any, name: str) -> str:
+    """The id of an image that the engine holds, or nothing."""
+    return str(_inspected(client, name).get("Id", ""))
 
 
-def docker_is_ready() -> bool:
-    """Whether an engine answers and holds the base image: what `auto` asks."""
+def default_image(client: Any) -> str:
+    """What `docker` without a name means: the image for toolkits if it fits, else the base image, else nothing.
+
+    It fits when its Python is of the running version, and no other base image has been made since.
+    """
+    base, labels = image_id(client, BASE_IMAGE), _labels(client, TOOLKITS_IMAGE)
+    if labels.get(PYTHON_LABEL) == platform.python_version() and base in ("", labels.get(BASE_LABEL)):
+        return TOOLKITS_IMAGE
+    return BASE_IMAGE if base else ""
+
+
+def ready_image() -> str:
+    """`default_image` of the engine that answers; nothing when none does: what `auto` asks."""
     if not may_answer():
-        return False
+        return ""
     try:
         client = connect()
         with said("looking for the image"), contextlib.closing(client):
-            return has_image(client, BASE_IMAGE)
+            return default_image(client)
     except SandboxError:
-        return False
+        return ""
+
+
+def docker_is_ready() -> bool:
+    """Whether an engine answers and holds an image to begin with."""
+    return bool(ready_image())
+
+
+def _labels(client: Any, image: str) -> dict[str, str]:
+    return dict((_inspected(client, image).get("Config") or {}).get("Labels") or {})
+
+
+def _inspected(client: Any, image: str) -> dict[str, Any]:
+    import docker
+
+    try:
+        return dict(client.inspect_image(image))
+    except docker.errors.NotFound:
+        return {}
 
 
 @contextlib.contextmanager
