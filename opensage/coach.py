@@ -23,6 +23,7 @@ MOST = 4
 """Answers that may be sent back in one run."""
 _FAILED = re.compile(r"(?m)^\[?exit code -?[1-9]|timed out after")
 _CHANGES = frozenset({"write", "edit"})
+_MAKES = frozenset({"create_toolkit", "update_toolkit", "create_agent", "call_agent"})
 _OUTPUT, _PROGRAM = 1200, 4000
 """Characters of the failing output (its end) and of the program (its beginning) that a diagnosis is asked about."""
 _DIAGNOSE = (
@@ -72,7 +73,7 @@ class Coach:
 
     def see(self, call: ToolCall, result: ToolResult) -> None:
         """Take one result into account."""
-        self._failed_call = "" if result.ok or call.name not in _CHANGES else call.name
+        self._failed_call = "" if result.ok or call.name not in _CHANGES | _MAKES else call.name
         if not result.ok:
             return
         if call.name == "shell":

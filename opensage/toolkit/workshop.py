@@ -237,7 +237,9 @@ class Shelf:
         ctx.progress(f"testing toolkit {spec.name}")
         report = await workshop.staging.test(ctx.sandbox, spec)
         if not report.good:
-            raise ToolError(f"toolkit '{spec.name}' was not registered: {report.text()}\nMend it and call again.")
+            text, has = report.text(), ", ".join(each.name for each in spec.tools)
+            hint = f"The tests begin with: from ..tools import {has}\n" if "ImportError" in text and has else ""
+            raise ToolError(f"toolkit '{spec.name}' was not registered: {text}\n{hint}Mend it and call again.")
         known = workshop.items.get(spec.key)
         if known is not old:
             raise ToolError(f"toolkit '{spec.name}' was made by another agent meanwhile: inspect it, and update it")
