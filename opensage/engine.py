@@ -24,6 +24,8 @@ from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinis
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
+from opensage.mcp import McpServer
+from opensage.mcp.servers import McpServers
 from opensage.messages import ToolCall
 from opensage.models import default_model, open_model, robust
 from opensage.models.cassette import Recording
@@ -60,6 +62,7 @@ class Options(TypedDict, total=False):
         tools: functions or `Tool`s, beside the built-in ones.
         agents: sub-agents it may call, beside those it makes and those saved in a library.
         toolkits: names of the toolkits it may use, ready in the first prompt; without it all, each opened when needed.
+        mcp: MCP servers whose tools it may use, beside the others.
         packages: Python packages that may be installed into the sandbox for a toolkit.
         wheels: folder of their wheels; nothing is fetched from elsewhere.
         models: model strings that it may give to agents it makes, beside its own.
@@ -80,6 +83,7 @@ class Options(TypedDict, total=False):
     agents: Sequence[AgentSpec]
     models: Sequence[str]
     toolkits: Sequence[str]
+    mcp: Sequence[McpServer]
     packages: Sequence[str]
     wheels: str | os.PathLike[str] | None
     sandbox: str | Sandbox
@@ -179,11 +183,13 @@ class Engine:
         self.mask = self._mask(options.get("mask"))
         self.tracing = _tracing(options.get("tracing"))
         self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
+        servers = options.get("mcp", ())
+        self._mcp = McpServers(servers, self.mask, workdir=self.workdir) if servers else None
         self._wished = options.get("sandbox", "auto")
         self.sandbox = self._open_sandbox(self._wished)
         self.policy = options.get("policy") or Policy()
         self.state: dict[str, Any] = {}
-        self._closed = False
+        self._closed = self._mcp_started = False
         self.warning = ""
         self.session = self._open_session(options.get("session"))
         if isinstance(self._opened, DockerSandbox):
@@ -284,7 +290,7 @@ class Engine:
         """The tools this agent has: of its spec, else its caller's, else all; for a small model the plain ones."""
         wished = self.spec.tools
         if wished is not None:
-            missing = [name for name in wished if name not in box and name not in OWN_NAMES]
+            missing = [name for name in wished if name not in box and name not in OWN_NAMES and not self._comes(name)]
             if missing:
                 there = ", ".join(box.names)
                 raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {there}")
@@ -293,6 +299,10 @@ class Engine:
             return {*offered.names}
         plain = {tool.name for tool in box if tool.name not in OWN_NAMES}
         return plain if self._small else plain | OWN_NAMES
+
+    def _comes(self, name: str) -> bool:
+        """Whether a tool of that name may come from an MCP server, once it has started."""
+        return self._mcp is not None and self._mcp.owns(name)
 
     def toolkit_names(self) -> set[str]:
         """Keys of the toolkits this agent may use."""
@@ -317,7 +327,10 @@ class Engine:
         idle = task is None and self._nothing_to_do()
         if callable(renew := getattr(self.sandbox, "renew", None)):  # lost twice, it stops one run, not the chat
             renew()
+        told = await self._start_mcp()
         run = self.member.run = self._run(resumed=task is None)
+        for line in told:
+            yield Progress(text=line)
         yield self._started(run, resumed=task is None)
         if idle:
             status, text = before if before[0] != "running" else ("done", self.session.conversation.last_text)
@@ -328,8 +341,8 @@ class Engine:
                 yield event
             async with aclosing(loop(run)) as events:
                 async for event in events:
-                    for told in run.told(event.seq) if run.outbox else ():
-                        yield told
+                    for earlier in run.told(event.seq) if run.outbox else ():
+                        yield earlier
                     yield event
                     if isinstance(event, ModelReply) and event.cost is None:
                         for note in self._price_unknown():
@@ -343,6 +356,13 @@ class Engine:
             await self.member.finish()
             if run.finished is None:
                 self._settle(run, "cancelled", "cancelled by the user")
+
+    async def _start_mcp(self) -> list[str]:
+        """Before the first turn; returns what to tell the person."""
+        if self._mcp is None or self._mcp_started:
+            return []
+        self._mcp_started = True
+        return await self._mcp.start(self.toolbox, self.spec.tools)
 
     def _check(self, task: str | None) -> None:
         if task is None and not self.session.conversation.task:
@@ -501,6 +521,8 @@ class Engine:
         try:
             self.shelf.close()
             await self._close_state()
+            if self._mcp is not None:
+                await self._mcp.close()
             await self.sandbox.close()
             await self.member.team.close()
             await self.model.close()

@@ -15,6 +15,7 @@ from opensage.config import Settings, read_layers
 from opensage.engine import Engine, checked_folder
 from opensage.errors import ConfigError
 from opensage.log.store import SessionStore
+from opensage.mcp import secrets_of, servers_of
 from opensage.models import Fallback, default_model, open_model
 from opensage.protocols import Model
 from opensage.topology.library import find_agent
@@ -44,10 +45,11 @@ def open_engine(
         model = spec.model
     for name in (model, *settings.fallback):
         fetch_if_local(name)
-    rules = settings.permissions
+    rules, servers = settings.permissions, servers_of(settings.mcp)
     return Engine(
         agent=spec,
         models=settings.models,
+        mcp=servers,
         packages=settings.toolkits.allowed,
         wheels=settings.toolkits.wheels,
         model=_with_fallback(model, settings.fallback),
@@ -58,7 +60,7 @@ def open_engine(
         policy=Policy.parse(rules.allow, rules.ask, rules.deny),
         session=session,
         ask=ask,
-        mask=masking.use_patterns(settings.secrets.patterns),
+        mask=masking.use_patterns(settings.secrets.patterns, secrets_of(servers, os.environ)),
         tracing=settings.tracing,
     )
 

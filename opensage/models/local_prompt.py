@@ -124,9 +124,10 @@ def _making(names: set[Any]) -> list[str]:
         lines += [_shown("toolkit 'area' version 1 is ready"), _call_text("answer", {"text": "area is ready."})]
     if {"create_agent", "call_agent"} <= names:
         spec = {"name": "counter", "instruction": "Count words and report the number.", "toolkits": ["area"]}
-        lines += ["user: make an agent that counts words, count those of a.txt", _call_text("create_agent", spec)]
+        lines += ["user: make an agent that counts words", _call_text("create_agent", spec)]
+        lines += [_shown("agent 'counter' is ready"), _call_text("answer", {"text": "counter is ready."})]
         task = {"name": "counter", "task": "Count the words of a.txt."}
-        lines += [_shown("agent 'counter' is ready"), _call_text("call_agent", task)]
+        lines += ["user: let counter count the words of a.txt", _call_text("call_agent", task)]
         lines += [_shown("[a1 counter: done] 12 words"), _call_text("answer", {"text": "a.txt has 12 words."})]
     return lines
 

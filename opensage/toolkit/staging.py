@@ -57,8 +57,8 @@ class Report:
         return self.passed > 0 and not self.failed
 
     def text(self, most: int = 6000) -> str:
-        """One line, and what failed, bounded."""
-        line = f"{self.passed} tests passed, {len(self.failed)} failed, {self.skipped} skipped in {self.seconds:.1f} s"
+        """One line, and what failed, bounded; without seconds, so that the same run is the same text."""
+        line = f"{self.passed} tests passed, {len(self.failed)} failed, {self.skipped} skipped"
         share = max(300, most // max(1, min(len(self.failed), 5)))
         shown = [f"FAILED {each['name']}\n{_cut(each['text'], share)}" for each in self.failed[:5]]
         more = [f"and {len(self.failed) - 5} more"] if len(self.failed) > 5 else []

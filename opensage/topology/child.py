@@ -126,7 +126,7 @@ class Delegate(Engine):
         self._own_sandbox = child.sandbox
         self.sandbox = above.sandbox if child.sandbox is None else self._wrapped(child.sandbox)
         self.policy, self.state, self.warning = above.policy, {}, ""
-        self._closed = False
+        self._mcp, self._closed, self._mcp_started = None, False, False  # servers are its caller's
         folder = child.caller.team.folder
         new = not (folder / f"{child.session}.jsonl").exists()
         self.session = Session(

@@ -1,0 +1,1 @@
+"""A small local model makes a toolkit and an agent, and the agent calls the toolkit."""
