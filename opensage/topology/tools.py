@@ -63,6 +63,7 @@ class Topology:
             background: return at once; get the answer with await_agents
         """
         member = self._member
+        background = background and "await_agents" in member.engine.toolbox  # else nobody could get the answer
         children = member.resumed_call(ctx.call_id) or [member.begin(name, task, ctx.call_id, background=background)]
         if background:
             return f"{children[0].delegation.id} ({name}) works in the background; await_agents gets its answer"

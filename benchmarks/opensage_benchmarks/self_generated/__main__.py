@@ -1,6 +1,6 @@
 """`python -m opensage_benchmarks.self_generated`: three messages to one agent; prints the run, then its topology.
 
-`--record FOLDER` keeps the model's replies there, with the workspace's path as `{workdir}`, for the test that replays them.
+`--record FOLDER` keeps the model's replies there, for the test that replays them; the workspace's path is `{workdir}`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MESSAGES = (
     "median(values: list[float]) -> float, and a test of it.",
     'Make an agent named "tester" with no tools and the toolkit "stats". Its instruction: compute with the tool '
     "stats__median, never by hand, and report the number.",
-    'Call the agent "tester": it shall call stats__median with the values 4, 8, 15, 16, 23, 42 and report the median.',
+    'Call the agent "tester" with this task: "What is the median of 4, 8, 15, 16, 23, 42?" Tell me its answer.',
 )
 ROOT = AgentSpec(tools=("create_toolkit", "create_agent", "call_agent"), toolkits=())
 LIMITS = Limits(max_turns=12)
