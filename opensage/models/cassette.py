@@ -90,6 +90,8 @@ class Recording(Wrapper):
         number = self._counts.get(key, 0)
         self._counts[key] = number + 1
         record: dict[str, Any] = {"model": self.name, "context_window": self.context_window, "request": body}
+        if getattr(self._model, "needs_coach", False):
+            record["needs_coach"] = True
         if failure is None:
             record["reply"] = redact(asdict(self.mask.reply(reply)), self.mask)
         else:
@@ -128,10 +130,14 @@ class Replaying:
             raise ScriptError(f"cassette {self._folder} is not a folder; record one with record:{folder}:<model>")
         self._counts: dict[str, int] = {}
         self._window: int | None = None
+        self.needs_coach = False
+        """Whether the recorded model was coached: else the same run would take another way."""
         first = next(iter(sorted(self._folder.glob("*.json"))), None)
         if first is not None:
-            window = _load(first).get("context_window")
+            record = _load(first)
+            window = record.get("context_window")
             self._window = window if isinstance(window, int) else None
+            self.needs_coach = record.get("needs_coach") is True
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@ app.run()
 def server(tmp_path: Path) -> McpServer:
     path = tmp_path / "server.py"
     path.write_text(SERVER)
-    return McpServer(name="sums", command=sys.executable, args=(str(path),))
+    return McpServer(name="sums", command=sys.executable, args=(str(path),), timeout_s=120)
 
 
 def test_an_agent_and_its_sub_agent_call_a_server(tmp_path: Path) -> None:
