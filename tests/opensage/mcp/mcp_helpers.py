@@ -89,7 +89,7 @@ def http_process(
     words = command or [sys.executable, SAMPLE, "http", str(port)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env or {**os.environ})
     try:
-        for _ in range(500):
+        for _ in range(1200):
             with socket.socket() as one:
                 if one.connect_ex(("127.0.0.1", port)) == 0:
                     break
