@@ -149,11 +149,14 @@ class Engine:
 
     def _open_sandbox(self, wished: str | Sandbox) -> Sandbox:
         self._opened = wished if isinstance(wished, Sandbox) else self._named_sandbox(wished, self.workdir)
-        return self._wrapped(self._opened)
+        self.bare = self._masked(self._opened)
+        return self._traced(self.bare)
 
-    def _wrapped(self, sandbox: Sandbox) -> Sandbox:
-        masked = MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
-        return masked if self.spans is None else self.spans.sandbox(masked)
+    def _masked(self, sandbox: Sandbox) -> Sandbox:
+        return MaskedSandbox(sandbox, self.mask) if self.mask else sandbox
+
+    def _traced(self, sandbox: Sandbox) -> Sandbox:
+        return sandbox if self.spans is None else self.spans.sandbox(sandbox)
 
     def _named_sandbox(self, wished: str, workdir: Path) -> Sandbox:
         # Without isolation the policy asks for each command; that needs somebody to ask.
@@ -168,7 +171,7 @@ class Engine:
         wished = self._wished
         if not isinstance(wished, str):
             raise ToolError("this run's sandbox was given as an object, so agents cannot have copies of the workspace")
-        return self._wrapped(self._named_sandbox(wished, workdir))
+        return self._masked(self._named_sandbox(wished, workdir))
 
     def _team(self, options: Options) -> Team:
         folder = state_folder(self.workdir) / "sessions"

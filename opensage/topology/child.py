@@ -120,11 +120,13 @@ class Delegate(Engine):
         self.child, self._caller = child, above
         self.spec, self.limits = child.spec, child.share.limits
         self.approve, self.ask, self.mask = above.approve, above.ask, above.mask
-        self.tracing, self.spans = above.tracing, above.spans
+        self.tracing = above.tracing
+        self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
         self.workdir = child.workdir or above.workdir
         self.model = child.caller.team.model(child.delegation.model or child.spec.model, above.model)
         self._own_sandbox = child.sandbox
-        self.sandbox = above.sandbox if child.sandbox is None else self._wrapped(child.sandbox)
+        self.bare = child.sandbox or above.bare
+        self.sandbox = self._traced(self.bare)
         self.policy, self.state, self.warning = above.policy, {}, ""
         self._mcp, self._closed, self._mcp_started = None, False, False  # servers are its caller's
         folder = child.caller.team.folder

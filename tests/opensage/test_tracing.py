@@ -184,6 +184,28 @@ def test_content_only_when_asked_for_and_never_secrets(tmp_path: Path, monkeypat
     assert broken.status.description == "no login with [masked DEMO_API_KEY]"
 
 
+def test_a_sub_agent_is_inside_the_call_that_asked_for_it(tmp_path: Path) -> None:
+    seen = Seen()
+    agents = {
+        "main": [
+            calls(call("create_agent", {"name": "w", "instruction": "x"})),
+            calls(call("call_agent", {"name": "w", "task": "t"})),
+            calls(call("nap", {"seconds": 0})),
+            say("over"),
+        ],
+        "w": [calls(call("shell", {"command": "true"})), say("done")],
+    }
+    assert go(ScriptedModel({"agents": agents}), tmp_path, seen, tools=[nap]).status == "done"
+    tree = seen.tree()
+    assert "execute_tool call_agent > invoke_agent w" in tree
+    assert "invoke_agent w > execute_tool shell" in tree
+    assert "execute_tool shell > exec bubblewrap" in tree
+    assert tree.count("invoke_agent w > chat script") == 2
+    assert "invoke_agent main > execute_tool nap" in tree
+    assert about(seen.named("execute_tool shell")[0])["gen_ai.agent.name"] == "w"
+    assert about(seen.named("execute_tool nap")[0])["gen_ai.agent.name"] == "main"
+
+
 def test_errors_of_model_tool_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen()
     monkeypatch.setitem(retry._gates, "script", Gate(base=0.01))
