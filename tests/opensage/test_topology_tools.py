@@ -413,3 +413,25 @@ def test_children_inherit_secrets_masks_and_the_log_of_each_is_its_own(tmp_path:
     assert result.status == "done"
     assert events(tmp_path, f"{result.session_id}.1")[0].session == f"{result.session_id}.1"
     assert len(seen(model, "w")) == 2
+
+
+def test_an_installed_package_brings_agents_without_being_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "brought_agents"
+    (package / "reviewer").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "reviewer" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "reviewer" / "AGENT.md").write_text("---\nname: reviewer\ndescription: reviews\n---\nReview.\n")
+    about = tmp_path / "site" / "brought-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[opensage.agents]\nreviewer = brought_agents.reviewer\ngone = nowhere.at_all\nbad = x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    library = AgentLibrary(tmp_path, tmp_path / "home")
+    saved = library.find("reviewer")
+    assert saved is not None
+    assert (saved.source, saved.spec.description) == ("shipped", "reviews")
+    assert library.warnings == []
