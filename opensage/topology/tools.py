@@ -20,7 +20,7 @@ AGENT_TOOLS = (
 )  # fmt: skip
 
 
-class Topology:
+class AgentTools:
     """The tools of one member as methods. Their docstrings are in its prompt, so they are short."""
 
     def __init__(self, member: Member) -> None:
@@ -221,11 +221,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 def topology_tools(member: Member) -> list[Tool]:
     """The tools of one agent."""
-    topology = Topology(member)
+    topology = AgentTools(member)
     return [_bound(topology, name) for name in AGENT_TOOLS]
 
 
-def _bound(topology: Topology, name: str) -> Tool:
+def _bound(topology: AgentTools, name: str) -> Tool:
     options = {"parallel": False, "source": "agents", **_OPTIONS.get(name, {})}
     return tool(name=name, **options)(getattr(topology, name))
 
@@ -240,4 +240,4 @@ def _limits(limits: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**dict.fromkeys(Limits.model_fields), **limits}
 
 
-__all__ = ["AGENT_TOOLS", "Topology", "topology_tools"]
+__all__ = ["AGENT_TOOLS", "AgentTools", "topology_tools"]
