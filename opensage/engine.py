@@ -395,6 +395,9 @@ class Engine:
         if store.path(wished).stem != self.session.id:
             old, self.session = self.session, self._open_session(wished)
             old.close()
+            self.member.team.enter(self.session.id)
+            if self.session.delegations:
+                self.member.team.restore(self.session.delegations)
 
     async def compact(self) -> Compacted | None:
         """Make room in the history now; None when nothing can be left out."""

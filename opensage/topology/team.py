@@ -57,18 +57,23 @@ class Team:
         models: Sequence[str] = (),
         agents: Sequence[AgentSpec] = (),
     ) -> None:
-        self.folder, self.root, self.library, self.main = folder, root, library, main.name
+        self.folder, self.library, self.main = folder, library, main.name
         self.workshop, self.models = workshop, tuple(models)
-        self.board = Board(folder / f"{root}.board", BlobStore(folder / f"{root}.blobs"))
-        self.known: dict[str, Known] = {}
+        self._brought: dict[str, Known] = {}
         for spec in agents:
-            if spec.name in (*self.known, main.name):
+            if spec.name in (*self._brought, main.name):
                 raise ConfigError(f"two agents are named {spec.name!r}; names are unique in a run")
-            self.known[spec.name] = Known(spec, source="python")
-        self.created = 0
-        self.called = 0
+            self._brought[spec.name] = Known(spec, source="python")
         self.seats = Seats(None)
         self._opened: dict[str, Model] = {}
+        self.enter(root)
+
+    def enter(self, root: str) -> None:
+        """Belong to a session from now on, and know nothing of another."""
+        self.root, self.workshop.session = root, root
+        self.board = Board(self.folder / f"{root}.board", BlobStore(self.folder / f"{root}.blobs"))
+        self.known = dict(self._brought)
+        self.created = self.called = 0
         self._restored = False
 
     def restore(self, own: Delegations) -> None:

@@ -435,3 +435,26 @@ def test_an_installed_package_brings_agents_without_being_imported(
     assert saved is not None
     assert (saved.source, saved.spec.description) == ("shipped", "reviews")
     assert library.warnings == []
+
+
+def test_a_chat_that_goes_on_with_another_session_has_its_agents(tmp_path: Path) -> None:
+    first, _model = team({"main": [create("theirs"), say("over")]}, tmp_path)
+    agents = {
+        "main": [create("ours"), say("one"), delegate("ours"), delegate("theirs"), say("two")],
+        "theirs": [say("here")],
+    }
+    model = ScriptedModel({"agents": agents})
+
+    async def go() -> None:
+        engine = Engine(model=model, workdir=tmp_path, sandbox=ScriptedSandbox())
+        async for _event in engine.turn("make one"):
+            pass
+        engine.use_session(first.session_id)
+        async for _event in engine.turn("call them"):
+            pass
+        await engine.close()
+
+    asyncio.run(go())
+    assert "does not exist" in answers(model)[-2]
+    assert "here" in answers(model)[-1]
+    assert (sessions(tmp_path) / f"{first.session_id}.1.jsonl").exists()
