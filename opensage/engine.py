@@ -104,7 +104,8 @@ class Engine:
         if unknown:
             raise TypeError(f"unknown argument(s): {', '.join(sorted(unknown))}")
         self.spec = options.get("agent") or AgentSpec()
-        self.limits = options.get("limits") or self.spec.limits or Limits()
+        given, own = options.get("limits"), self.spec.limits
+        self.limits = given.within(own) if given and own else given or own or Limits()
         self.approve = options.get("approve", "deny")
         if not callable(self.approve) and self.approve not in ("allow", "deny"):
             raise ConfigError(f"approve must be 'allow', 'deny' or a function, not {self.approve!r}")

@@ -33,6 +33,11 @@ class Limits(BaseModel):
     max_depth: CountOrZero | None = 3
     """Levels of delegation below the root; 0 turns delegation off."""
 
+    def within(self, other: Limits) -> Limits:
+        """The tighter of both, limit by limit."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Limits.model_fields}
+        return Limits(**{name: min((v for v in pair if v is not None), default=None) for name, pair in pairs.items()})
+
     @classmethod
     def none(cls) -> Limits:
         """No limit of any kind."""
@@ -55,6 +60,6 @@ class AgentSpec(BaseModel):
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; None means all of the run's."""
     toolkits: tuple[str, ...] | None = None
-    """Names of the toolkits it may use; None means all that its creator may."""
+    """Names of the toolkits it may use; None means all that its creator may, but none when `tools` are named."""
     limits: Limits | None = None
     """Its own limits, inside the run's."""

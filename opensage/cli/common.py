@@ -14,11 +14,13 @@ from opensage.cli.trusting import trusted_settings
 from opensage.config import Settings, read_layers
 from opensage.engine import Engine, checked_folder
 from opensage.errors import ConfigError
+from opensage.log.folds import summarise
 from opensage.log.store import SessionStore
 from opensage.mcp import secrets_of, servers_of
 from opensage.models import Fallback, default_model, open_model
 from opensage.protocols import Model
-from opensage.topology.library import find_agent
+from opensage.spec import AgentSpec
+from opensage.topology.library import AgentLibrary, find_agent
 from opensage.trust import check_settings
 
 
@@ -32,14 +34,12 @@ def open_engine(
     agent: str | None = None,
 ) -> Engine:
     """An engine as the settings say, with the local model fetched first if it is needed."""
-    if session is not None:  # before a gigabyte is fetched for a session that is not there
-        SessionStore(checked_folder(workdir) / ".opensage" / "sessions").path(session)
-    spec = None if agent is None else find_agent(agent, checked_folder(workdir))
+    spec = _agent(checked_folder(workdir), agent, session)
     model = default_model(os.environ, settings.model)
     if spec is not None and spec.model not in ("inherit", model, *settings.models):
         raise ConfigError(
-            f"agent {agent} wants model {spec.model}; use it with --model {spec.model}, or add it to `models` in your "
-            "~/.opensage/config.toml"
+            f"agent {spec.name} wants model {spec.model}; use it with --model {spec.model}, or add it to `models` in "
+            "your ~/.opensage/config.toml"
         )
     if spec is not None and spec.model != "inherit":
         model = spec.model
@@ -63,6 +63,20 @@ def open_engine(
         mask=masking.use_patterns(settings.secrets.patterns, secrets_of(servers, os.environ)),
         tracing=settings.tracing,
     )
+
+
+def _agent(folder: Path, wished: str | None, session: str | None) -> AgentSpec | None:
+    """The saved agent that was asked for, or with which a session began; None is the usual one.
+
+    Before a gigabyte is fetched for a session that is not there.
+    """
+    if session is not None:
+        store = SessionStore(folder / ".opensage" / "sessions")
+        began = summarise(store.load(store.path(session).stem).events).agent
+        if wished is None and began != AgentSpec().name:
+            saved = AgentLibrary(folder).find(began)
+            return None if saved is None else saved.spec
+    return None if wished is None else find_agent(wished, folder)
 
 
 def _with_fallback(model: str, others: Sequence[str]) -> str | Model:

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,8 @@ def build_command(
     fresh: Annotated[bool, typer.Option("--fresh", help="Build anew although it was built before.")] = False,
     toolkits: Annotated[bool, typer.Option("--toolkits", help="The image with this Python and its packages.")] = False,
     package: Annotated[
-        list[str] | None, typer.Option("--package", help="With --toolkits: only this and what it needs; again for more.")
+        list[str] | None,
+        typer.Option("--package", help="With --toolkits: only this and what it needs; again for more."),
     ] = None,
 ) -> None:
     """Make the image that the docker sandbox starts from; with --toolkits, the one with the packages that are here."""
@@ -83,11 +85,8 @@ def build_command(
     if (toolkits and file) or (package and not toolkits):
         raise ConfigError("--toolkits is built on the base image and takes no --file; --package is for --toolkits only")
     with contextlib.closing(connect()) as client:
-        if toolkits:
-            name = _build_toolkits(client, tag, package or [], fresh)
-        else:
-            name = _build_base(client, file, tag, fresh)
-    typer.echo(name)
+        build = partial(_build_toolkits, client, package or []) if toolkits else partial(_build_base, client, file)
+        typer.echo(build(tag, fresh))
 
 
 def _build_base(client: Any, file: Path | None, tag: str, fresh: bool) -> str:
@@ -97,7 +96,7 @@ def _build_base(client: Any, file: Path | None, tag: str, fresh: bool) -> str:
     return build_from(client, file, tag or BASE_IMAGE, _tell) if file else build_base(client, tell=_tell, fresh=fresh)
 
 
-def _build_toolkits(client: Any, tag: str, only: Sequence[str], fresh: bool) -> str:
+def _build_toolkits(client: Any, only: Sequence[str], tag: str, fresh: bool) -> str:
     """The base image comes first when it is not there."""
     from opensage.sandbox.docker.client import BASE_IMAGE, TOOLKITS_IMAGE, image_id
     from opensage.sandbox.docker.toolkits import build_toolkits

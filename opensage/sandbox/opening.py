@@ -31,7 +31,7 @@ def open_sandbox(
 
     Args:
         kind: "docker" or "docker:IMAGE", "bubblewrap", "local" (no isolation), or "auto": the first that isolates here,
-            Docker only when its image has been built. Without IMAGE it is the one for toolkits if that fits, else the base.
+            Docker only when its image has been built. Without IMAGE: the one for toolkits if that fits, else the base.
         workdir: the workspace on the host.
         network: whether commands may use the network (`local` cannot keep them from it).
         limits: of memory, processes, time and output.

@@ -58,6 +58,11 @@ def interpreter_folders() -> list[Path]:
     )
 
 
+def own_code(workdir: Path) -> list[str]:
+    """What runs outside and lies in the workspace, relative to it: interpreter, and kit when that is worked on."""
+    return inside(workdir, [*interpreter_folders(), Path(__file__).resolve().parents[1]])
+
+
 def inside(workdir: Path, folders: Iterable[Path]) -> list[str]:
     """Those of the folders that lie in the workspace, relative to it."""
     return [

@@ -179,7 +179,7 @@ class Staging:
             why = f"allowed to be installed: {allowed}" if refused else "no folder of wheels is configured"
             raise ToolError(
                 f"toolkit {spec.name} needs {', '.join(missing)}, not installed in this sandbox; {why}. "
-                "Do without, or ask the person to install it."
+                f"Do without, or ask the person to install it{_into_image(sandbox)}."
             )
         half = f"{target}.{secrets.token_hex(4)}"
         await sandbox.copy_in(self.wheels, f"{half}.wheels")
@@ -190,11 +190,18 @@ class Staging:
         await sandbox.exec(["/bin/sh", "-c", move, "sh", half, target, str(done.exit_code)])
         if done.exit_code:
             raise ToolError(
-                f"toolkit {spec.name}: {', '.join(missing)} cannot be installed: {_cut(done.stderr, _TAIL)}"
+                f"toolkit {spec.name}: {', '.join(missing)} cannot be installed: {_cut(done.stderr, _TAIL).strip()}. "
+                f"Ask the person to install it{_into_image(sandbox)}."
             )
 
 
 _BIG = "Write the data to a file of the workspace and pass its path."
+_BUILD = "`opensage sandbox build --toolkits`"
+
+
+def _into_image(sandbox: Sandbox) -> str:
+    """A container does not have what is installed beside OpenSage, unless its image was made from that."""
+    return f" beside OpenSage and to build the image with it: {_BUILD}" if sandbox.kind == "docker" else ""
 
 
 async def interpreter(sandbox: Sandbox) -> str:
@@ -206,7 +213,10 @@ async def interpreter(sandbox: Sandbox) -> str:
     if sandbox.python is None:  # a container knows after its start
         await sandbox.exec(["true"])
     if sandbox.python is None:
-        raise ToolError("there is no Python 3 in this sandbox, which toolkits need: choose another image or sandbox")
+        image = f"; {_BUILD} makes one" if sandbox.kind == "docker" else ""
+        raise ToolError(
+            f"there is no Python 3 in this sandbox, which toolkits need: choose another image or sandbox{image}"
+        )
     return sandbox.python
 
 

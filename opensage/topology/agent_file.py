@@ -78,5 +78,6 @@ def write_agent(spec: AgentSpec) -> str:
     yaml: Any = importlib.import_module("yaml")
     fields = spec.model_dump(mode="json", exclude_none=True, exclude={"instruction"}, exclude_unset=True)
     fields = {"name": spec.name, "description": spec.description, **fields}
-    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
+    # Characters that YAML takes for line ends, e.g. U+0085, are escaped only when all others are.
+    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=spec.description.isprintable())
     return f"---\n{head}---\n\n{spec.instruction}\n"

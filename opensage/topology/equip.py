@@ -68,7 +68,9 @@ def _names(
 
 def _toolkits(member: Member, above: Member | None) -> tuple[str, ...] | None:
     wished = member.spec.toolkits
-    return () if wished is None and above is None and _is_small(member) else wished
+    if wished is None and (member.spec.tools is not None or (above is None and _is_small(member))):
+        return ()  # an agent that may only read must not run the code of toolkits
+    return wished
 
 
 def _is_small(member: Member) -> bool:

@@ -43,7 +43,7 @@ class AgentTools:
             instruction: what it is and how it works
             description: when to call it
             tools: some of your tools; all without it
-            toolkits: some of your toolkits; all without it
+            toolkits: some of your toolkits; all without it, none if tools are named
             model: inherit, or a configured model
             limits: e.g. {"max_turns": 10}
         """

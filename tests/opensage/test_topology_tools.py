@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -458,3 +460,36 @@ def test_a_chat_that_goes_on_with_another_session_has_its_agents(tmp_path: Path)
     assert "does not exist" in answers(model)[-2]
     assert "here" in answers(model)[-1]
     assert (sessions(tmp_path) / f"{first.session_id}.1.jsonl").exists()
+
+
+def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OPENSAGE_HOME": str(folder / "home")}
+    command = [sys.executable, "-m", "opensage", *words, "--workdir", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_the_command_runs_a_saved_agent_and_a_resume_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"default": [{"text": "checked"}, {"text": "again"}]}')
+    agents = tmp_path / ".opensage" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "checker.md").write_text(
+        "---\nname: checker\ntools: [read]\nlimits: {max_turns: 3}\n---\nCheck everything.\n"
+    )
+    (agents / "greedy.md").write_text("---\nname: greedy\nmodel: openai/gpt-x\n---\nx\n")
+    model = ("--model", f"script:{tmp_path / 's.json'}", "--sandbox", "bubblewrap")
+    assert _command(tmp_path, "run", "go", "--agent", "checker", *model).returncode == 0
+    assert _command(tmp_path, "resume", "last", "more", *model).returncode == 0
+    [log] = sessions(tmp_path).glob("*.jsonl")
+    started = [e for e in events(tmp_path, log.stem) if e.type == "run.started"]
+    assert [(e.agent, e.limits["max_turns"], e.setup["tools"]) for e in started] == [("checker", 3, ["read"])] * 2
+    assert "Check everything." in started[0].system
+    missing = _command(tmp_path, "run", "go", "--agent", "chekcer", *model)
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+    assert "there are: checker, greedy" in missing.stderr
+    refused = _command(tmp_path, "run", "go", "--agent", "greedy", *model)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "use it with --model openai/gpt-x" in refused.stderr
+    listed = _command(tmp_path, "agents", "list")
+    assert "checker" in listed.stdout
+    assert "Check everything." in _command(tmp_path, "agents", "show", "checker").stdout
+    assert "[done]" in _command(tmp_path, "agents", "tree", "last").stdout

@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from opensage.errors import SandboxError, SandboxLost, SandboxUnavailable, ToolError
+from opensage.errors import SandboxError, SandboxLost, ToolError
 from opensage.protocols import ExecResult, OutputHook
+from opensage.sandbox import paths
 from opensage.sandbox.commands import request
 from opensage.sandbox.docker import archive, files, reaper
-from opensage.sandbox.docker.client import BASE_IMAGE, TOOLKITS_IMAGE, connect, default_image, image_id, said
+from opensage.sandbox.docker.client import BASE_IMAGE, TOOLKITS_IMAGE, connect, default_image, need_image, said
 from opensage.sandbox.docker.command import Stdin
 from opensage.sandbox.docker.container import Container
 from opensage.sandbox.docker.images import Commits
@@ -250,7 +251,7 @@ class DockerSandbox:
         if self.host_workdir is not None and not self._plan.user:
             with said("asking about the engine"):
                 self._plan = replace(self._plan, user=user_of(self.host_workdir, self._client.info()))
-        _need_image(self._client, self._plan.image)
+        need_image(self._client, self._plan.image)
         if self.host_workdir is not None and self._plan.shared:
             container = self._shared(self.host_workdir)
             if container is not None:
@@ -298,7 +299,7 @@ class DockerSandbox:
         assert self.host_workdir is not None
         if self._state is None:
             self._state = StateFolder(self.kind, self.workdir)
-        return Snapshots(self.host_workdir, self._state.path / "snapshots", (HIDDEN,))
+        return Snapshots(self.host_workdir, self._state.path / "snapshots", _apart(self.host_workdir))
 
     def _committed(self) -> Commits:
         if self._attach_to:
@@ -353,7 +354,7 @@ class DockerSandbox:
     def _fill(self, container: Container, source: Path) -> None:
         """Copy the workspace in through the engine: only it may give the volume to the user inside."""
         uid, gid = map(int, self._plan.user.split(":"))
-        with archive.pack(source, ".", (HIDDEN,), (uid, gid)) as file, said("copying the workspace in"):
+        with archive.pack(source, ".", _apart(source), (uid, gid)) as file, said("copying the workspace in"):
             file.seek(0)
             container.client.put_archive(container.name, self.workdir, file)
             # The volume's own folder is root's until it is given away.
@@ -367,7 +368,13 @@ class DockerSandbox:
         with tempfile.TemporaryDirectory(prefix="opensage-") as folder:
             target = Path(folder) / "workspace"
             await self.copy_out(self.workdir, target)
-            await asyncio.to_thread(archive.mirror, target, self.host_workdir, (HIDDEN,))
+            skip = (HIDDEN, *paths.own_code(self.host_workdir))
+            await asyncio.to_thread(archive.mirror, target, self.host_workdir, skip)
+
+
+def _apart(workdir: Path) -> tuple[str, ...]:
+    """What is neither saved nor copied: the kit's own state and interpreter."""
+    return (HIDDEN, *paths.inside(workdir, paths.interpreter_folders()))
 
 
 def open_docker(workdir: Path, image: str = "", **options: Any) -> DockerSandbox:
@@ -381,18 +388,8 @@ def open_docker(workdir: Path, image: str = "", **options: Any) -> DockerSandbox
         if not image:
             with said("looking for the image"):
                 image = default_image(client) or BASE_IMAGE
-        _need_image(client, image)
+        need_image(client, image)
     except SandboxError:
         client.close()
         raise
     return DockerSandbox(workdir, image=image, client=client, **options)
-
-
-def _need_image(client: Any, name: str) -> None:
-    with said("looking for the image"):
-        if image_id(client, name):
-            return
-    ours = {BASE_IMAGE: "", TOOLKITS_IMAGE: " --toolkits"}
-    known = next((more for image, more in ours.items() if name in (image, image.partition(":")[0])), None)
-    pull = f"`docker pull {name}`, or " if known is None else ""
-    raise SandboxUnavailable(f"Docker has no image {name}: {pull}make it with `opensage sandbox build{known or ''}`")

@@ -84,6 +84,21 @@ def default_image(client: Any) -> str:
     return BASE_IMAGE if base else ""
 
 
+def need_image(client: Any, name: str) -> None:
+    """See that the engine holds an image.
+
+    Raises:
+        SandboxUnavailable: it does not; the message says what makes it.
+    """
+    with said("looking for the image"):
+        if image_id(client, name):
+            return
+    ours = {BASE_IMAGE: "", TOOLKITS_IMAGE: " --toolkits"}
+    known = next((more for image, more in ours.items() if name in (image, image.partition(":")[0])), None)
+    pull = f"`docker pull {name}`, or " if known is None else ""
+    raise SandboxUnavailable(f"Docker has no image {name}: {pull}make it with `opensage sandbox build{known or ''}`")
+
+
 def ready_image() -> str:
     """`default_image` of the engine that answers; nothing when none does: what `auto` asks."""
     if not may_answer():

@@ -11,6 +11,7 @@ from typing import Any
 
 from opensage.sandbox.docker.warden import SCRIPT
 from opensage.sandbox.limits import SandboxLimits
+from opensage.sandbox.paths import own_code
 from opensage.sandbox.process import HIDDEN
 
 HOME = "/home/opensage"
@@ -123,6 +124,7 @@ class Plan:
         mounts = [Mount(self.workdir, str(self.host), type="bind", propagation="rprivate")]
         settings = self.host / "opensage.toml"
         locked = [settings] if settings.is_file() and not settings.is_symlink() else []
+        locked += [self.host / path for path in own_code(self.host)]
         return mounts + [
             Mount(str(path), str(path), type="bind", read_only=True) for path in (*locked, *self.read_only)
         ]
