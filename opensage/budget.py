@@ -137,6 +137,18 @@ class Budget:
             if self in self._above._shares:
                 self._above._shares.remove(self)
 
+    def report(self) -> dict[str, Any]:
+        """What was spent, as it stands in the log: calls, tokens, US dollars (None when a price is unknown)."""
+        usage = self.usage
+        return {
+            "model_calls": self.turns,
+            "tool_calls": self.tool_calls,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "cost": usage.cost,
+        }
+
     @property
     def deadline(self) -> float | None:
         """When the wall clock runs out, on the budget's clock, or None."""

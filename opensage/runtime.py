@@ -159,21 +159,13 @@ class Run:
 
     def finish(self, status: str = "done", reason: str = "", text: str | None = None) -> RunFinished:
         """Record the end of the run. Without `text`, the last thing the model said is the (partial) answer."""
-        usage = self.budget.usage
         self.finished = self.session.record(
             RunFinished(
                 status=status,
                 reason=reason,
                 text=self.session.conversation.last_text if text is None else text,
                 session=self.session.id,
-                usage={
-                    "model_calls": self.budget.turns,
-                    "tool_calls": self.budget.tool_calls,
-                    "input_tokens": usage.input_tokens,
-                    "output_tokens": usage.output_tokens,
-                    "cached_tokens": usage.cached_tokens,
-                    "cost": usage.cost,
-                },
+                usage=self.budget.report(),
             )
         )
         return self.finished

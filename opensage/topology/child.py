@@ -82,6 +82,7 @@ class Child:
             outcome.status, outcome.reason = "failed", str(error)
         finally:
             self.share.close()
+            outcome.usage = outcome.usage or self.share.report()  # one that was cut off spent something too
             self.caller.tell(outcome)
 
     async def _run(self, message: str | None, outcome: AgentFinished) -> None:
