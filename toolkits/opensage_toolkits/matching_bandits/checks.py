@@ -120,17 +120,19 @@ def two_sided(
     `kind` is "random" or "several" (as many stable matchings as players). `off_share` is the share of the last tenth
     of the steps, at the longest horizon, in which the matching is not the benchmark: the mean and the worst seed.
     """
-    rows, positive = [], []
-    for T in horizons:
-        markets = moving_markets(size, gap, T, seeds, kind)
-        results = run_two_sided(markets, rule or TwoSidedRule(), T, [T - T // 10, T], arm_c)
-        rows.append([float(r.worst[-1]) for r in results])
-        positive.append([float(r.regret_pos[-1].max()) for r in results])
-    worst = np.array(rows).T
+    last = max(horizons)
+    steps = sorted({step for T in horizons for step in (T - T // 10, T)})
+    markets = [market for T in horizons for market in moving_markets(size, gap, T, seeds, kind)]
+    results = run_two_sided(
+        markets, rule or TwoSidedRule(), last, steps, arm_c
+    )  # all horizons at once: the steps count
+    own = [[r.at(T) for r in results[c * seeds : (c + 1) * seeds]] for c, T in enumerate(horizons)]
+    worst = np.array([[regret.max() for regret, _ in row] for row in own]).T
+    positive = np.array([[losses.max() for _, losses in row] for row in own]).T
     fit = fit_growth(horizons, np.maximum(worst, 1.0))
-    off = off_share(results, T // 10)
+    off = off_share([r for r, T in zip(results, np.repeat(horizons, seeds), strict=True) if last == T], last // 10)
     report = {"K": size, "kind": kind, "T": list(horizons), "worst_regret": _means(worst), **fit.as_dict()}
-    report["positive_part"] = _means(np.array(positive).T)
+    report["positive_part"] = _means(positive)
     report |= {
         "worst_seed": round(float(worst[:, -1].max()), 1),
         "off_share": [round(float(off.mean()), 3), round(float(off.max()), 3)],
@@ -164,8 +166,8 @@ def arm_optimal(market: Market) -> Ints:
 
 
 def off_share(results: Sequence[Result], steps: int) -> Floats:
-    """Share of the steps between the last two checkpoints in which the matching was not the benchmark, (S,)."""
-    return np.array([r.off_steps[-1] - r.off_steps[-2] for r in results]) / steps
+    """Share of the last `steps` in which the matching was not the benchmark, (S,); their start is a checkpoint."""
+    return np.array([r.off_steps[-1] - r.off_steps[r.index(r.checkpoints[-1] - steps)] for r in results]) / steps
 
 
 def oracle(solve: Callable[[Market], Ints], markets: Sequence[Market]) -> Report:

@@ -48,6 +48,14 @@ class Result:
         worst: Floats = self.regret.max(axis=1)
         return worst
 
+    def index(self, step: int) -> int:
+        """Which checkpoint this step is."""
+        return int(self.checkpoints.tolist().index(step))
+
+    def at(self, step: int) -> tuple[Floats, Floats]:
+        """Regret and its losses alone at a checkpoint, (N,) each."""
+        return self.regret[self.index(step)], self.regret_pos[self.index(step)]
+
 
 class Field:
     """S markets of the same shape and noise, stacked; player sides have shape (S, N), pairs (S, N, K)."""
