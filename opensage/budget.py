@@ -105,21 +105,28 @@ class Budget:
         cap = self.limits.max_turns
         return cap is not None and cap > 1 and self.turns + self._set_aside("max_turns") == cap - 1
 
-    def share(self, wished: Limits | None = None, *, portion: float = 0.5) -> Budget:
+    def share(
+        self, wished: Limits | None = None, *, portion: float = 0.5, spent: tuple[Usage, int, int] = (Usage(), 0, 0)
+    ) -> Budget:
         """A part of what is left, set aside for a sub-agent until `close`.
 
         Args:
             wished: limits of the sub-agent; where they say nothing it gets `portion` of what can be given.
             portion: in (0, 1].
+            spent: what the sub-agent is about to `charge` from before a restart; what it gets comes on top of that.
 
         Raises:
             LimitReached: there is nothing left to give.
         """
-        limits = wished or Limits.none()
+        limits, before = wished or Limits.none(), Budget()
+        limits = Limits.none().model_copy(update={name: getattr(limits, name) for name in limits.model_fields_set})
+        before.charge(*spent)
         with self._lock:
             if reason := self._exhausted():
                 raise LimitReached(reason)
-            given: dict[str, Any] = {name: self._given(name, getattr(limits, name), portion) for name in _SHARED}
+            given: dict[str, Any] = {
+                name: self._given(name, getattr(limits, name), portion, _USED[name](before)) for name in _SHARED
+            }
             if (left := self.remaining_seconds()) is not None:
                 given["max_seconds"] = max(0.001, min(left, limits.max_seconds or left))
             for name in ("max_agents", "max_live_agents", "max_depth"):
@@ -197,18 +204,18 @@ class Budget:
         cap = getattr(self.limits, name)
         return 0 if cap is None else max(0, cap - _USED[name](self))
 
-    def _given(self, name: str, wish: float | None, portion: float) -> float | None:
+    def _given(self, name: str, wish: float | None, portion: float, before: float) -> float | None:
         cap: float | None = getattr(self.limits, name)
         if cap is None:
             return wish
         free = cap - _USED[name](self) - self._set_aside(name)
         whole = name != "max_cost"
         can = free - 1 if name == "max_turns" else free if name == "max_tool_calls" else free * (1 - _KEPT)
-        grant = can * portion if wish is None else min(wish, can)
+        grant = can * portion if wish is None else min(max(wish - before, 0), can)
         grant = math.floor(grant) if whole else grant
-        if grant < (1 if whole else 1e-9):
+        if grant < (1 if whole else 1e-9) and (wish is None or wish > before):
             raise LimitReached(f"{name}: {max(free, 0):g} of {cap:g} left, too little to give any away")
-        return grant
+        return before + grant
 
 
 _COUNTED: tuple[tuple[str, Callable[[Budget], float], str], ...] = (

@@ -299,6 +299,8 @@ class Engine:
         budget = self._budget(keep)
         if keep:
             self.member.charge_interrupted(budget)
+        else:
+            self.member.begin_run()
         coached = bool(getattr(self.model, "needs_coach", False))
         self.state[CAREFUL] = coached
         spans = self.spans
@@ -423,6 +425,7 @@ class Engine:
             return
         self._closed = True
         try:
+            await self.member.finish()
             self.shelf.close()
             await self._close_state()
             if self._mcp is not None:

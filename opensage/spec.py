@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**12)]
 CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -34,8 +34,9 @@ class Limits(BaseModel):
     """Levels of delegation below the root; 0 turns delegation off."""
 
     def within(self, other: Limits) -> Limits:
-        """The tighter of both, limit by limit."""
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Limits.model_fields}
+        """The tighter of both, limit by limit; what `other` does not name is no wish."""
+        named = {name: getattr(other, name) for name in other.model_fields_set}
+        pairs = {name: (getattr(self, name), named.get(name)) for name in Limits.model_fields}
         return Limits(**{name: min((v for v in pair if v is not None), default=None) for name, pair in pairs.items()})
 
     @classmethod

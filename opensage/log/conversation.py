@@ -128,7 +128,8 @@ class Conversation:
         self._add(event.seq, {"role": "user", "content": event.text})
 
     def _on_note(self, event: Note | BoardRead) -> None:
-        self._add(event.seq, {"role": "user", "content": event.text})
+        if event.text:  # an agent may have read only its own posts, and providers refuse an empty message
+            self._add(event.seq, {"role": "user", "content": event.text})
 
     def _on_reply(self, event: ModelReply) -> None:
         message: Message = {"role": "assistant", "content": event.text or None}

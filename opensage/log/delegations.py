@@ -23,6 +23,7 @@ class Delegation:
 
     Attributes:
         number: place among the caller's children; the child's session id ends in it.
+        said: the task, and the messages it was to go on with.
         status: of its last run; "running" until that ended, which after a crash means that it was interrupted.
         runs: how often it was seen to end.
     """
@@ -35,6 +36,7 @@ class Delegation:
     group: int = 0
     model: str = ""
     place: str = ""
+    said: list[str] = field(default_factory=list)
     status: str = "running"
     reason: str = ""
     text: str = ""
@@ -46,6 +48,12 @@ class Delegation:
     def id(self) -> str:
         """What the caller's model calls it."""
         return f"a{self.number}"
+
+
+def number_of(wanted: str) -> int:
+    """The number in the id of a child, e.g. "a3" or "3"; 0 when it is none."""
+    key = wanted.strip().lower().removeprefix("a")
+    return int(key) if key.isdecimal() and len(key) < 9 else 0
 
 
 @dataclass(slots=True)
@@ -100,6 +108,7 @@ class Delegations:
         if known is not None:  # it goes on, with a message perhaps
             known.status, known.reason, known.call = "running", "", event.call
             known.background = event.background
+            known.said += [event.task] if event.task else []
             return
         self.children[event.number] = Delegation(
             event.number,
@@ -110,6 +119,7 @@ class Delegations:
             event.group,
             event.model,
             event.place,
+            [event.task],
         )
 
     def _finished(self, event: AgentFinished) -> None:

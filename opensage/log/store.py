@@ -121,8 +121,11 @@ class SessionStore:
         return target
 
     def _copy_below(self, name: str, target: str) -> None:
-        """A sub-agent's session comes along whole, so that it can be resumed from the copy."""
-        events = self.load(name).events
+        """A sub-agent's session comes along whole, so that it can be resumed from the copy, if it can be read."""
+        try:
+            events = self.load(name).events
+        except SessionError:
+            return
         for event in events:
             if isinstance(event, SessionStarted):
                 event.session, event.parent = target, target.rpartition(".")[0]
@@ -130,7 +133,10 @@ class SessionStore:
 
     def _write_whole(self, session: str, data: bytes, blobs: Path) -> None:
         temporary, copied = self.folder / f".{session}.new", self.folder / f"{session}.blobs"
+        board, copied_board = blobs.with_suffix(".board"), self.folder / f"{session}.board"
         try:
+            if is_plain(board):  # whole: what each agent has read of it is a place in it
+                shutil.copyfile(board, copied_board)
             for blob in sorted(blobs.iterdir()) if blobs.is_dir() else ():
                 if is_plain(blob):
                     copied.mkdir(exist_ok=True)
@@ -138,8 +144,9 @@ class SessionStore:
             temporary.write_bytes(data)
             temporary.rename(self.folder / f"{session}.jsonl")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            for half in (temporary, copied_board):
+                with contextlib.suppress(OSError):
+                    half.unlink(missing_ok=True)
             shutil.rmtree(copied, ignore_errors=True)
             raise SessionError(f"cannot write session {session} in {self.folder}: {why(error)}.") from None
 

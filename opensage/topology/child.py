@@ -20,6 +20,7 @@ from opensage.permissions import Rule
 from opensage.protocols import Sandbox
 from opensage.spec import AgentSpec
 from opensage.topology.member import Member
+from opensage.topology.restart import unseen
 
 if TYPE_CHECKING:
     from opensage.runtime import Run
@@ -60,19 +61,20 @@ class Child:
         """Id of its session."""
         return f"{self.caller.engine.session.id}.{self.delegation.number}"
 
-    def start(self, message: str | None, *, workdir: Path | None = None, sandbox: Sandbox | None = None) -> None:
+    def start(self, *, workdir: Path | None = None, sandbox: Sandbox | None = None) -> None:
         """Begin; in its own workspace and sandbox when they are given."""
         self.workdir, self.sandbox = workdir, sandbox
-        self.task = asyncio.create_task(self._work(message), name=f"agent {self.session}")
+        self.task = asyncio.create_task(self._work(), name=f"agent {self.session}")
+        self.task.add_done_callback(_look)
 
-    async def _work(self, message: str | None) -> None:
+    async def _work(self) -> None:
         """One run; however it ends, its caller's log says how."""
         outcome = AgentFinished(number=self.delegation.number, agent=self.spec.name, status="cancelled")
         seats = self.caller.team.seats
         try:
             try:
                 await seats.take()
-                await self._run(message, outcome)
+                await self._run(outcome)
             finally:
                 seats.free()
         except asyncio.CancelledError:
@@ -80,16 +82,18 @@ class Child:
             raise
         except OpenSageError as error:
             outcome.status, outcome.reason = "failed", str(error)
+        except Exception as error:  # noqa: BLE001 of a person's function, e.g. `approve`: its caller is told
+            outcome.status, outcome.reason = "failed", f"{type(error).__name__}: {error}"
         finally:
             self.share.close()
             outcome.usage = outcome.usage or self.share.report()  # one that was cut off spent something too
             self.caller.tell(outcome)
 
-    async def _run(self, message: str | None, outcome: AgentFinished) -> None:
+    async def _run(self, outcome: AgentFinished) -> None:
         engine = Delegate(self)
         try:
-            go_on = message if engine.session.conversation.task or message is not None else self.delegation.task
-            async with aclosing(engine.turn(go_on)) as events:  # type: ignore[type-var]
+            unheard = self.delegation.said[engine.session.summary.messages :]  # after a crash: what it was not told
+            async with aclosing(engine.turn("\n\n".join(unheard) or None)) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._see(event, outcome)
         finally:
@@ -113,6 +117,12 @@ class Child:
                 pass
 
 
+def _look(task: asyncio.Task[None]) -> None:
+    """What leaves the task leaves the whole run too, or stands in the log: it is not lost when nobody waits for it."""
+    if not task.cancelled():
+        task.exception()
+
+
 class Delegate(Engine):
     """The engine of a child: it shares what its caller has, within the bounds of its spec."""
 
@@ -124,7 +134,7 @@ class Delegate(Engine):
         self.tracing = above.tracing
         self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
         self.workdir = child.workdir or above.workdir
-        self.model = child.caller.team.model(child.delegation.model or child.spec.model, above.model)
+        self.model = child.caller.team.model(child.spec.model, above.model)
         self._own_sandbox = child.sandbox
         self.bare = child.sandbox or above.bare
         self.sandbox = self._traced(self.bare)
@@ -135,11 +145,15 @@ class Delegate(Engine):
         self.session = Session(
             folder, child.session, create=new, workdir=self.workdir, mask=self.mask or None, parent=above.session.id
         )
-        self._join(Member(self, child.caller.team, child.caller), above.toolbox, child.caller)
+        try:
+            self._join(Member(self, child.caller.team, child.caller), above.toolbox, child.caller)
+        except OpenSageError:
+            self.session.close()
+            raise
 
     def _budget(self, keep: bool) -> Budget:
         budget, summary = self.child.share, self.session.summary
-        if keep:  # those above know of it already: see `Engine._budget`
+        if keep or unseen(summary, self.child.delegation):  # those above know of it already: see `charge_interrupted`
             budget.charge(summary.run_usage, summary.run_turns, summary.run_tool_calls, above=False)
         return budget
 

@@ -45,23 +45,26 @@ class Copies:
     def __init__(self, workdir: Path, folder: Path) -> None:
         self.workdir, self.folder = workdir, folder
         self.base = folder / "base"
+        self.ended = False
+        """Set from outside to end the copying."""
 
     def place(self, member: int) -> Path:
         """The folder of a member."""
         return self.folder / f"m{member}"
 
     def make(self, members: list[int]) -> None:
-        """Copy the workspace for all of them.
+        """Copy the workspace for all of them; others may change it meanwhile, so all copies are of the first one.
 
         Raises:
             ToolError: it is too large, or cannot be copied; nothing is left.
         """
-        self._check_size()
-        skip = (HIDDEN, *inside(self.workdir, interpreter_folders()))
         try:
-            for target in (self.base, *(self.place(member) for member in members)):
-                if not target.exists():
-                    copy_folder(self.workdir, target, skip)
+            if not self.base.exists():
+                self._check_size()
+                copy_folder(self.workdir, self.base, (HIDDEN, *inside(self.workdir, interpreter_folders())))
+            for target in map(self.place, members):
+                if not self.ended and not target.exists():
+                    copy_folder(self.base, target)
         except (OSError, RecursionError) as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             said = why(error) if isinstance(error, OSError) else "folders are nested too deeply"

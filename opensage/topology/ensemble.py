@@ -7,10 +7,11 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opensage.errors import LimitReached, ModelError, OpenSageError, ToolError
 from opensage.log.delegations import Delegation
+from opensage.log.events import AgentFinished
 from opensage.messages import Message, Request
 from opensage.side import ask_beside
 from opensage.spec import AgentSpec
@@ -22,6 +23,7 @@ from opensage.topology.member import end
 from opensage.topology.report import reported
 
 if TYPE_CHECKING:
+    from opensage.budget import Budget
     from opensage.topology.member import Member
 
 MERGES = ("all", "vote", "judge", "best_by_test")
@@ -75,12 +77,15 @@ class Ensemble:
     async def run(self, ctx: ToolContext) -> str:
         """Run the members, merge what they came to; the text for the caller's model."""
         caller = self._caller
-        known = caller.engine.session.delegations.of_call(ctx.call_id)
-        if not known:
-            known = self._record(ctx.call_id)
+        known = caller.engine.session.delegations.of_call(ctx.call_id) or self._record(ctx.call_id)
         copies = self._copies(known[0].group)
-        await asyncio.to_thread(copies.make, [d.number for d in known])
-        children = [self._child(d, copies, place, len(known)) for place, d in enumerate(known)]
+        try:
+            await asyncio.to_thread(copies.make, [d.number for d in known])
+            children = self._launch(known, copies)
+        except (OpenSageError, asyncio.CancelledError) as error:
+            copies.ended = True
+            self._give_up(known, error)
+            raise
         await self._wait(children, ctx)
         return await self._merge(children, copies)
 
@@ -89,6 +94,10 @@ class Ensemble:
         caller, plan = self._caller, self._plan
         caller.check_depth()
         caller.engine.sandbox_of(caller.engine.workdir)
+        for name in plan.members:
+            self._check_rule("call_agent", {"name": name, "task": plan.task})
+        if plan.test:
+            self._check_rule("shell", {"command": plan.test})
         specs = self._specs()
         caller.count(len(specs))
         group = 1 + max((child.group for child in caller.children), default=0)
@@ -113,23 +122,53 @@ class Ensemble:
         engine = self._caller.engine
         return Copies(engine.workdir, self._caller.team.folder.parent / "work" / engine.session.id / f"e{group}")
 
-    def _child(self, delegation: Delegation, copies: Copies, place: int, size: int) -> Child:
+    def _check_rule(self, name: str, arguments: dict[str, object]) -> None:
+        """What an agent may not do by the tool of that name, it may not do by an ensemble either.
+
+        That there is no isolation was asked for with the ensemble itself.
+        """
+        run, tool = self._caller.run, self._caller.engine.toolbox.get(name)
+        if run is None or tool is None:
+            raise ToolError(f"this needs the tool {name}, which you do not have")
+        ruling = run.policy.ruling(tool, arguments, isolated=True, place=run.place)
+        if ruling.verdict != "allow":
+            raise ToolError(f"not permitted in an ensemble: {ruling.why}; use {name} itself, or do without")
+
+    def _launch(self, known: list[Delegation], copies: Copies) -> list[Child]:
+        """Put those to work that have not finished. Nobody starts before all have what they need."""
         caller = self._caller
-        if delegation.status != "running":
-            return caller.at_work(delegation)
-        spec = self._spec_of(delegation)
-        given = _GIVEN / size
-        share = caller.share(spec, given / (1 - given * place))
-        workdir = copies.place(delegation.number)
-        sandbox = caller.engine.sandbox_of(workdir)
-        return caller.launch(delegation, spec, delegation.task, share, workdir=workdir, sandbox=sandbox)
+        todo = [delegation for delegation in known if delegation.status == "running"]
+        given = _GIVEN / max(1, len(todo))
+        ready: list[tuple[Delegation, AgentSpec, Budget, dict[str, Any]]] = []
+        try:
+            for place, delegation in enumerate(todo):
+                spec, workdir = self._spec_of(delegation), copies.place(delegation.number)
+                own = {"workdir": workdir, "sandbox": caller.engine.sandbox_of(workdir)}
+                share = caller.share(spec, given / (1 - given * place), delegation)
+                ready.append((delegation, spec, share, own))
+        except OpenSageError:
+            for _delegation, _spec, share, _own in ready:
+                share.close()
+            raise
+        for delegation, spec, share, own in ready:
+            caller.launch(delegation, spec, share, **own)
+        return [caller.at_work(delegation) for delegation in known]
+
+    def _give_up(self, known: list[Delegation], error: BaseException) -> None:
+        """No member is at work: the log must not say that one is."""
+        status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+        for each in known:
+            if each.status == "running":
+                reason = str(error) or "ended by its caller"
+                self._caller.tell(AgentFinished(number=each.number, agent=each.agent, status=status, reason=reason))
 
     def _spec_of(self, delegation: Delegation) -> AgentSpec:
         if self._plan.members:
-            spec = self._caller.team.find(delegation.agent).spec
-        else:
-            spec = replace_name(self._caller.spec, delegation.agent)
-        return spec.model_copy(update={"model": delegation.model or spec.model})
+            return self._caller.spec_of(delegation)
+        spec = replace_name(self._caller.spec, delegation.agent)
+        spec = spec.model_copy(update={"model": delegation.model or spec.model})
+        self._caller.check_within(spec)
+        return spec
 
     async def _wait(self, children: list[Child], ctx: ToolContext) -> None:
         caller, seconds = self._caller, self._plan.seconds

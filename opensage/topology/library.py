@@ -68,23 +68,29 @@ class AgentLibrary:
         return [saved for score, saved in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
     def save(self, spec: AgentSpec) -> Path:
-        """Write the agent into the project's library, whole or not at all.
+        """Write the agent into the project's library, whole or not at all, and over no file that is there.
 
         Raises:
-            ConfigError: another agent of the project has this name, or the file cannot be written.
+            ConfigError: there is a file of this name, the agent is too large, or the file cannot be written.
         """
+        from opensage.sandbox import tree  # late, to keep `opensage agents list` fast
+
         path = self.project / f"{spec.name}.md"
-        text = write_agent(spec)
-        if path.is_symlink() or (path.exists() and not is_plain(path)):
-            raise ConfigError(f"{path} is no regular file; remove it or choose another name")
-        temporary = self.project / f".{spec.name}.{os.getpid()}"
+        data = write_agent(spec).encode(errors="replace")
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"agent {spec.name} has {len(data)} bytes, {MOST_BYTES} are allowed; shorten it")
+        if os.path.lexists(path):
+            if is_plain(path) and path.read_bytes() == data:
+                return path
+            raise ConfigError(f"{path} is there already and is not overwritten; remove it or choose another name")
         try:
             self.project.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            folder = os.open(self.project, tree.FOLDER)  # through no link: the folder may have come from anybody
+            try:
+                tree.write_new(folder, path.name, data)
+            finally:
+                os.close(folder)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise ConfigError(f"cannot write {path}: {why(error)}.") from None
         self._found = None
         return path

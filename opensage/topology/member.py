@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from opensage.errors import ConfigError, LimitReached, ToolError
-from opensage.log.delegations import Delegation
+from opensage.log.delegations import Delegation, number_of
 from opensage.log.events import (
     AgentCalled,
     AgentCreated,
@@ -16,10 +15,9 @@ from opensage.log.events import (
     BoardRead,
     Event,
 )
-from opensage.log.folds import summarise
-from opensage.log.journal import load
 from opensage.spec import AgentSpec, Limits
 from opensage.toolkit.spec import key_of
+from opensage.topology import restart
 from opensage.topology.agent_file import make_spec
 from opensage.topology.report import listed, reported
 
@@ -109,7 +107,7 @@ class Member:
     def _register(self, spec: AgentSpec, source: str) -> None:
         from opensage.topology.team import Known
 
-        made = spec.model_dump(mode="json", exclude_none=True)
+        made = {"name": spec.name, **spec.model_dump(mode="json", exclude_none=True, exclude_unset=True)}
         self.tell(AgentCreated(agent=spec.name, by=self.spec.name, spec=made, source=source))
         self.team.known[spec.name] = Known(spec, self.spec.name, source)
 
@@ -149,7 +147,7 @@ class Member:
         self.count(1)
         share = self.share(known.spec, 1 / (self._calls_to_come() + (3 if background else 1)))
         delegation = self.record_call(known.spec, task, call, background=background)
-        return self.launch(delegation, known.spec, task, share)
+        return self.launch(delegation, known.spec, share)
 
     def _calls_to_come(self) -> int:
         """Calls of agents in this turn that have no child yet, this one included: they share alike."""
@@ -167,7 +165,7 @@ class Member:
                 f"a cycle: {path}. '{name}' waits for this very answer; do it yourself or call another agent"
             )
         known = self.team.find(name)
-        self.check_within(known.spec, trusted=known.source in ("user", "shipped", "python"))
+        self.check_within(known.spec, trusted=known.trusted)
         self.check_depth()
         same = [child for child in self.children if child.agent == name and child.task == task]
         if len(same) >= SAME_TASK:
@@ -208,14 +206,16 @@ class Member:
             )
         self.team.called += more
 
-    def share(self, spec: AgentSpec, portion: float = 0.5) -> Budget:
-        """A share of the budget for an agent.
+    def share(self, spec: AgentSpec, portion: float = 0.5, before: Delegation | None = None) -> Budget:
+        """A share of the budget for an agent; `before` is the child that goes on with it.
 
         Raises:
             ToolError: too little is left.
         """
+        session = self.engine.session.id
+        spent = restart.Spent() if before is None else restart.of_child(self.team.folder, session, before)
         try:
-            return self.budget.share(spec.limits, portion=portion)
+            return self.budget.share(spec.limits, portion=portion, spent=spent)
         except LimitReached as error:
             raise ToolError(f"{error.reason}: finish with what you have") from None
 
@@ -226,14 +226,12 @@ class Member:
         self.tell(event)
         return self.engine.session.delegations.children[number]
 
-    def launch(
-        self, delegation: Delegation, spec: AgentSpec, message: str | None, share: Budget, **place: Any
-    ) -> Child:
-        """Put a child to work; `place` is its own `workdir` and `sandbox`."""
+    def launch(self, delegation: Delegation, spec: AgentSpec, share: Budget, **place: Any) -> Child:
+        """Put a child to work on what it was told last; `place` is its own `workdir` and `sandbox`."""
         from opensage.topology.child import Child
 
         child = self.working[delegation.number] = Child(self, delegation, spec, share)
-        child.start(message, **place)
+        child.start(**place)
         return child
 
     def at_work(self, delegation: Delegation) -> Child:
@@ -241,14 +239,29 @@ class Member:
         return self.working.get(delegation.number) or self._settled(delegation)
 
     def go_on(self, delegation: Delegation, message: str | None = None, *, call: str = "") -> Child:
-        """Let a child session that is not at work go on, with a message or where a crash left it."""
-        known = self.team.find(delegation.agent)
+        """Let a child session that is not at work go on, with a message or where a crash left it.
+
+        Raises:
+            ToolError: it was part of an ensemble, may do more than its caller now, or nothing is left to give.
+        """
+        if delegation.place:
+            raise ToolError(
+                f"{delegation.id} was part of an ensemble; its copy of the workspace is kept, but it does not go on"
+            )
+        spec = self.spec_of(delegation)
         self.check_depth()
-        share = self.share(known.spec)
+        share = self.share(spec, before=delegation)
         if message is not None or call:
             again = AgentCalled(number=delegation.number, agent=delegation.agent, task=message or "", call=call)
             self.tell(again)
-        return self.launch(delegation, known.spec, message, share)
+        return self.launch(delegation, spec, share)
+
+    def spec_of(self, delegation: Delegation) -> AgentSpec:
+        """Who a child session is; what its log says of it has no more rights than a model that asks."""
+        known = self.team.find(delegation.agent)
+        spec = known.spec.model_copy(update={"model": delegation.model or known.spec.model})
+        self.check_within(spec, trusted=known.trusted and spec.model == known.spec.model)
+        return spec
 
     def delegation(self, wanted: str) -> Delegation:
         """A child by its id, "a3" or 3, or by the name of its agent (the last one).
@@ -256,9 +269,9 @@ class Member:
         Raises:
             ToolError: there is none; those there are, are listed.
         """
-        key = wanted.strip().lower().removeprefix("a")
-        if key.isdecimal() and int(key) in self.engine.session.delegations.children:
-            return self.engine.session.delegations.children[int(key)]
+        number = number_of(wanted)
+        if number in self.engine.session.delegations.children:
+            return self.engine.session.delegations.children[number]
         named = [child for child in self.children if child.agent == wanted.strip()]
         if named:
             return named[-1]
@@ -277,33 +290,30 @@ class Member:
             return self.go_on(delegation)
         return Child.finished(self, delegation)
 
+    def begin_run(self) -> None:
+        """A new run of the main agent has its own limits, also of how many agents may be made and called."""
+        if self.above is None:
+            self.team.created = self.team.called = 0
+
     def charge_interrupted(self, budget: Budget) -> None:
         """After a restart: count what children spent whose end this session's log does not know."""
-        for child in self.children:
-            path = self.team.folder / f"{self.engine.session.id}.{child.number}.jsonl"
-            if child.status != "running" or not path.exists():
-                continue
-            summary = summarise(load(path).events)
-            budget.charge(summary.run_usage, summary.run_turns, summary.run_tool_calls)
+        session = self.engine.session
+        budget.charge(*restart.of_children(self.team.folder, session.id, session.delegations), above=False)
 
     # --- waiting ---
 
-    @asynccontextmanager
-    async def away(self) -> AsyncIterator[None]:
+    def _stand(self) -> None:
         """While it waits for others its seat is free."""
         self._away += 1
         if self._away == 1:
             self.team.seats.free()
-        try:
-            yield
-        except BaseException:
-            self._away -= 1
-            if self._away == 0:
-                self.team.seats.take_now()  # it is being ended: that must not wait
-            raise
+
+    async def _sit(self, *, at_once: bool) -> None:
         self._away -= 1
-        if self._away == 0:
-            await self.team.seats.take()
+        if self._away == 0 and at_once:
+            self.team.seats.take_now()
+        elif self._away == 0:
+            await self.team.seats.take(again=True)
 
     async def wait(
         self, children: Iterable[Child], show: Callable[[str], None], *, own: bool, seconds: float | None = None
@@ -315,13 +325,17 @@ class Member:
         tasks = {child.task for child in waited if child.task is not None}
         if not tasks:
             return
-        async with self.away():
-            try:
-                await asyncio.wait(tasks, timeout=seconds)
-            except asyncio.CancelledError:
-                if own:
-                    await end(waited)
-                raise
+        self._stand()
+        at_once = True  # who is being ended must not wait for a seat, nor who gave a time
+        try:
+            await asyncio.wait(tasks, timeout=seconds)
+            at_once = seconds is not None
+        except asyncio.CancelledError:
+            if own:
+                await end(waited)
+            raise
+        finally:
+            await self._sit(at_once=at_once)
 
     async def settle(self) -> bool:
         """Wait for children at work, which may give back some budget; whether there were any."""

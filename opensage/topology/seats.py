@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 
 
@@ -17,19 +18,23 @@ class Seats:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.taken = 0
 
-    async def take(self) -> None:
-        """Sit down, in turn. When cancelled the seat is taken nevertheless, so that `free` is always right after."""
+    async def take(self, *, again: bool = False) -> None:
+        """Sit down, in turn; who sat before (`again`) is the next in turn, or those who never began would starve it.
+
+        When cancelled the seat is taken nevertheless, so that `free` is always right after.
+        """
         if self._limit is None or self.taken < self._limit:
             self.taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        (self._waiting.appendleft if again else self._waiting.append)(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled() or not turn.done():
-                self._waiting.remove(turn)
-                self.taken += 1  # `free` gave this seat to nobody
+            if turn.cancelled():  # `free` gave this seat to nobody, but may have seen that, and forgotten it, already
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(turn)
+                self.taken += 1
             raise
 
     def take_now(self) -> None:

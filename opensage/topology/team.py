@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opensage.errors import ConfigError, OpenSageError, SessionError, ToolError
 from opensage.log.blobs import BlobStore
-from opensage.log.delegations import Delegations
+from opensage.log.delegations import Delegations, number_of
 from opensage.log.journal import load
 from opensage.models import open_model
 from opensage.protocols import Model
@@ -31,6 +31,11 @@ class Known:
     by: str = ""
     source: str = "model"
     retired: bool = False
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a person chose its model."""
+        return self.source in ("user", "shipped", "python")
 
 
 class Team:
@@ -98,18 +103,27 @@ class Team:
                 spec = make_spec(made.spec, f"agent {name}")
             except ConfigError:
                 continue
-            self.known.setdefault(name, Known(spec, made.by, made.source or "model"))
+            self.known.setdefault(name, Known(spec, made.by, self._source(spec, made.source)))
             self.created += made.source == "model"
         for name in fold.retired & self.known.keys():
             self.known[name].retired = True
         self.called += len(fold.children)
 
+    def _source(self, spec: AgentSpec, told: str) -> str:
+        """Where an agent of a log is from; that a person chose its model is believed to that person's files alone."""
+        known = Known(spec, source=told or "model")
+        saved = self.library.find(spec.name) if known.trusted else None
+        sure = saved is not None and (saved.source, saved.spec.model) == (told, spec.model)
+        return known.source if sure or not known.trusted else "project"
+
     def check_new(self, name: str) -> None:
-        """Refuse a name that is taken.
+        """Refuse a name that is taken, or that looks like the id of a call.
 
         Raises:
             ToolError: it names who has it.
         """
+        if number_of(name):
+            raise ToolError(f"'{name}' looks like the id of a call: choose another name")
         if name == self.main:
             raise ToolError(f"'{name}' is the main agent: choose another name")
         if name in self.known:
@@ -147,15 +161,21 @@ class Team:
         spec = known.spec if known is not None else saved.spec if saved is not None else AgentSpec()
         return " ".join((spec.description or spec.instruction).split())[:120]
 
-    def retire(self, name: str) -> None:
+    def retire(self, name: str, by: str) -> None:
         """Let an agent be called no more.
 
+        Args:
+            name: of the agent.
+            by: who asks; its maker and the main agent may.
+
         Raises:
-            ToolError: there is none, or it belongs to people.
+            ToolError: there is none, or it belongs to people or to another agent.
         """
         known = self.find(name)
         if known.source != "model":
             raise ToolError(f"agent '{name}' was made by people ({known.source}) and cannot be retired")
+        if by not in (known.by, self.main):
+            raise ToolError(f"agent '{name}' was made by '{known.by}', who alone can retire it")
         known.retired = True
 
     def _hint(self, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opensage.errors import ToolError
+from opensage.log.delegations import number_of
 from opensage.log.events import AgentRetired, AgentSaved
 from opensage.spec import Limits
 from opensage.tools.base import Tool, ToolContext
@@ -99,14 +100,10 @@ class AgentTools:
         child = member.working.get(delegation.number)
         if child is not None and child.busy:
             raise ToolError(f"{delegation.id} is still at work; await_agents waits for it")
-        if delegation.place:
-            raise ToolError(
-                f"{delegation.id} was part of an ensemble; its copy of the workspace is kept, but not resumed"
-            )
-        if not message.strip() and delegation.status == "done":
+        children = member.resumed_call(ctx.call_id)
+        if not children and not message.strip() and delegation.status == "done":
             raise ToolError(f"{delegation.id} is done; say in message what it should do next")
-        resumed = member.resumed_call(ctx.call_id)
-        children = resumed or [member.go_on(delegation, message.strip() or None, call=ctx.call_id)]
+        children = children or [member.go_on(delegation, message.strip() or None, call=ctx.call_id)]
         await member.wait(children, ctx.progress, own=True)
         return member.report(children)
 
@@ -172,7 +169,7 @@ class AgentTools:
             name: of the agent, or id of a call
         """
         member = self._member
-        if name.strip().lower().removeprefix("a").isdecimal():
+        if number_of(name):
             child = member.delegation(name)
             return f"{listed([child])}\n{spent(child)}\n{child.reason}\n{child.text}".strip()
         known = member.team.find(name)
@@ -190,7 +187,7 @@ class AgentTools:
         from opensage.topology.member import end
 
         member = self._member
-        member.team.retire(name)
+        member.team.retire(name, member.spec.name)
         member.tell(AgentRetired(agent=name))
         await end(child for child in member.working.values() if child.spec.name == name)
         return f"agent '{name}' is retired"
@@ -203,6 +200,8 @@ class AgentTools:
         """
         member = self._member
         known = member.team.find(name)
+        if known.source == "project":
+            return f"'{name}' is saved already"
         path = member.team.library.save(known.spec)
         member.tell(AgentSaved(agent=name, path=str(path)))
         return f"saved as {path.name}: later sessions can call '{name}'"
@@ -212,7 +211,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "call_agent": {"parallel": True, "resumable": True, "target": "name"},
     "await_agents": {"parallel": True, "resumable": True},
     "resume_agent": {"parallel": True, "resumable": True},
-    "run_ensemble": {"parallel": False, "resumable": True, "target": "task"},
+    "run_ensemble": {"parallel": False, "resumable": True, "changes": True, "target": "task"},
     "create_agent": {"target": "name"},
     "retire_agent": {"target": "name"},
     "save_agent": {"target": "name"},

@@ -283,7 +283,7 @@ def test_probe_j10_children_are_pinned_when_the_history_is_compacted(tmp_path: P
             calls(call("await_agents")),
             say("over"),
         ],
-        "slow": [say("seven", delay_s=0.3)],
+        "slow": [say("seven", delay_s=1.5)],
         "compactor": [{"repeat": say("a summary"), "times": -1}],
     }
     model = ScriptedModel({"agents": agents}, context_window=2000)
