@@ -34,6 +34,12 @@ _COVERED = ("/tmp", "/var/tmp", "/dev", "/proc", "/sys", "/run", HOME)
 _PATH = f"{ROOT}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CHECKED = {"numpy": "numpy", "_ssl": "ssl", "_sqlite3": "sqlite3", "_ctypes": "ctypes", "_lzma": "lzma", "_bz2": "bz2"}
 """Module that tells whether the Python here has it → what is imported at the end."""
+_IMPORT = """import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        print(name, error)"""
 
 
 def build_toolkits(
@@ -96,8 +102,8 @@ class _Box:
     container: Container
     scratch: Path
     tell: Callable[[str], None]
-    _own: list[str] = field(default_factory=list)
-    """Paths of programs and modules of the interpreter that were put there."""
+    _own: dict[str, str] = field(default_factory=dict)
+    """Name → path of the interpreter's compiled modules that were put there."""
 
     def put_environment(self, files: Iterable[File]) -> None:
         """The interpreter, unless the image has it, and a virtual environment of it with the packages."""
@@ -110,7 +116,7 @@ class _Box:
                 raise SandboxError(f"the Python here, {program}, lies where a container has its own files: install one "
                                    "elsewhere, and OpenSage with it")  # fmt: skip
             parts = list(interpreter_files())
-            self._own = [f"/{name}" for name, _ in parts if name.endswith(".so")] + [program]
+            self._own = {path.name.split(".")[0]: str(path) for _, path in parts if path.suffix == ".so"}
         below = f"{ROOT}/lib/python{version}/site-packages".lstrip("/")
         parts += [(f"{below}/{name}", path) for name, path in files]
         config = f"home = {os.path.dirname(program)}\ninclude-system-site-packages = false\n"
@@ -119,17 +125,20 @@ class _Box:
 
     def put_libraries(self) -> None:
         """The shared libraries that the interpreter finds here and not in the image."""
-        if not self._own:
-            return
-        for _ in range(3):  # one library may need another
-            lacking = _unfound(self._run(["ldd", *self._own])[1])
-            here = {name: path for name, path in _libraries(self._own).items() if name in lacking}
+        program = str(interpreter())
+        done: set[str] = set()
+        while self._own:  # one library may need another
+            said = self._run([program, "-I", "-c", _IMPORT, *self._own])[1]
+            lacking = set(re.findall(r"(\S+): cannot open shared object", said)) - done
+            modules = [self._own[name] for name in re.findall(r"^(\S+) ", said, re.MULTILINE) if name in self._own]
+            here = {name: path for name, path in _libraries([program, *modules]).items() if name in lacking}
             if not here:
                 return
             self.tell(f"libraries that the base image lacks: {', '.join(sorted(here))}")
             files = [(f"{LIBRARIES}/{name}".lstrip("/"), path) for name, path in here.items()]
             self._put(files, {"/etc/ld.so.conf.d/opensage.conf": f"{LIBRARIES}\n"}, {})
             self._run(["ldconfig"])
+            done |= set(here)
 
     def check(self) -> None:
         """Run it, as a user without rights.
@@ -239,10 +248,6 @@ def _folders(names: Iterable[str]) -> set[str]:
         while folder := os.path.dirname(folder):
             found.add(folder)
     return found - {""}
-
-
-def _unfound(ldd: str) -> set[str]:
-    return set(re.findall(r"^\s*(\S+) => not found", ldd, re.MULTILINE))
 
 
 def _libraries(paths: Sequence[str]) -> dict[str, Path]:
