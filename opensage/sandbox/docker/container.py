@@ -75,5 +75,5 @@ def remove(client: Any, name: str) -> None:
     except docker.errors.APIError as error:
         if error.status_code != 409:  # the engine is removing it already
             raise OpenSageError(f"Docker: the container {name} was not removed: {error.explanation}") from error
-    with contextlib.suppress(docker.errors.APIError):
+    with contextlib.suppress(docker.errors.APIError, OSError):  # a slow engine goes on removing: not worth waiting for
         client.wait(name, timeout=10, condition="removed")
