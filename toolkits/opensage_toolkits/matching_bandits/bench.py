@@ -89,10 +89,10 @@ def peers(quick: bool) -> dict[str, Any]:
     """One table: the same markets, arrivals and seeds for every algorithm."""
     T, seeds = (2048, 4) if quick else (16384, 8)
     steps = [T // 8, T // 4, T // 2, T]
-    markets = checks.arriving_markets(3, 0.3, seeds, last=T // 32)
+    markets = checks.arriving_markets(3, 0.3, seeds, last=T // 16)
     table = {name: _row(run_batch(markets, name, T, steps), steps) for name in BATCH}
     table["mabwiser UCB1"] = _row([run_mabwiser(market, T, steps) for market in markets], steps)
-    return {"K": 3, "gap": 0.3, "T": steps, "seeds": seeds, "last_arrival": T // 32, "table": table}
+    return {"K": 3, "gap": 0.3, "T": steps, "seeds": seeds, "last_arrival": T // 16, "table": table}
 
 
 def _row(results: list[Result], steps: Sequence[int]) -> dict[str, Any]:
