@@ -253,9 +253,9 @@ def test_probe_h7_no_zombies_after_five_hundred_processes(kind, inside):
 def test_fifty_at_once(kind, inside):
     async def body(s):
         start = time.monotonic()
-        results = await asyncio.gather(*(s.exec(f"sleep 0.2; echo {n}; exit {n}") for n in range(50)))
+        results = await asyncio.gather(*(s.exec(f"sleep 1; echo {n}; exit {n}") for n in range(50)))
         assert [(r.exit_code, r.stdout) for r in results] == [(n, f"{n}\n") for n in range(50)]
-        assert time.monotonic() - start < 9.5  # one after the other would be ten seconds
+        assert time.monotonic() - start < 45  # one after the other would be fifty seconds; a busy machine needs twenty
 
     inside(kind, body)
 
