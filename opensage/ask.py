@@ -27,7 +27,7 @@ async def make_room(run: Run) -> AsyncGenerator[Event, None]:
             yield run.session.record(event)
         elif run.compactor.room is not None and run.session.conversation.size > run.compactor.room:
             window = run.model.context_window
-            yield run.finish(
+            yield await run.end(
                 "limit", f"context: the task does not fit the model's window of {window} tokens; use a larger model"
             )
 
@@ -54,10 +54,10 @@ async def ask(run: Run, *, tools: bool) -> AsyncGenerator[Event, None]:
                     yield Progress(text=delta.note)
     except TimeoutError:
         yield run.session.record(ModelFailed(error="time limit", text="".join(shown)))
-        yield run.finish("limit", run.budget.exhausted() or "max_seconds: the time is used up")
+        yield await run.end("limit", run.budget.exhausted() or "max_seconds: the time is used up")
         return
     except LimitReached as error:
-        yield run.finish("limit", error.reason)
+        yield await run.end("limit", error.reason)
         return
     except ContextOverflow as error:
         async with aclosing(_overflow(run, error)) as events:
@@ -93,7 +93,9 @@ async def _overflow(run: Run, error: ContextOverflow) -> AsyncGenerator[Event, N
     event = await run.compactor.compact(force=True)
     if event is None:
         yield run.session.record(ModelFailed(error=str(error)))
-        yield run.finish("limit", f"context: nothing more can be left out ({error}); use a model with a larger window")
+        yield await run.end(
+            "limit", f"context: nothing more can be left out ({error}); use a model with a larger window"
+        )
         return
     yield run.session.record(event)
 

@@ -213,7 +213,7 @@ class Engine:
         folder = state_folder(self.workdir) / "sessions"
         if wished is None:
             return Session(folder, new_id(), create=True, workdir=self.workdir, mask=self.mask or None)
-        return Session(folder, SessionStore(folder).path(wished).stem, mask=self.mask or None)
+        return Session(folder, SessionStore(folder).root(wished), mask=self.mask or None)
 
     def turn(self, task: str | None) -> AsyncIterator[Event]:
         """One message of the user, or None to go on where an earlier run stopped."""
@@ -249,6 +249,7 @@ class Engine:
                         for note in self._price_unknown():
                             yield note
         except OpenSageError as error:
+            await self.member.finish()
             if run.finished is None:
                 self._settle(run, "failed", str(error))
             self.mask.error(error)

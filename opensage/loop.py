@@ -38,7 +38,7 @@ async def loop(run: Run) -> AsyncGenerator[Event, None]:
                 yield event
     while True:
         if (reason := run.budget.exhausted()) and not await run.relieved():
-            yield run.finish("limit", reason)
+            yield await run.end("limit", reason)
             return
         if run.compactor.due():
             async with aclosing(make_room(run)) as made:
@@ -71,15 +71,15 @@ async def _take(run: Run, reply: Reply, empty: int, *, tools: bool) -> AsyncGene
             async for event in answered:
                 yield event
     elif empty > MAX_EMPTY:
-        yield run.finish("empty", f"the model gave an empty reply {empty} times in a row")
+        yield await run.end("empty", f"the model gave an empty reply {empty} times in a row")
     elif empty:
         yield run.session.record(Note(text=EMPTY, reason="empty reply"))
     elif reply.finish_reason == "length":
-        yield run.finish("limit", "length: the reply was cut at the model's output limit")
+        yield await run.end("limit", "length: the reply was cut at the model's output limit")
     elif tools and (advice := await run.advice()):
         yield run.session.record(Note(text=advice, reason="not yet"))
     else:
-        yield run.finish()
+        yield await run.end()
 
 
 async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncGenerator[Event, None]:
@@ -102,12 +102,15 @@ async def _answer(run: Run, reply: Reply, *, tools: bool) -> AsyncGenerator[Even
     if run.lost is not None:
         raise SandboxLost(str(run.lost)) from run.lost
     finished = [c for c in reply.calls if c.name == "finish" and c.id in results and results[c.id].ok]
+    if finished and run.member is not None and (advice := run.member.advice()):
+        yield run.session.record(Note(text=advice, reason="not yet"))
+        return
     if finished:
-        yield run.finish("done", "", results[finished[0].id].text)
+        yield await run.end("done", "", results[finished[0].id].text)
         return
     alarm = run.guard.see([(c.name, c.arguments) for c in reply.calls], _texts(reply.calls, results))
     if alarm == "stop":
-        yield run.finish("stuck", f"stuck: the same calls were repeated ({reply.calls[0].name})")
+        yield await run.end("stuck", f"stuck: the same calls were repeated ({reply.calls[0].name})")
     elif alarm == "nudge":
         yield run.session.record(Note(text=REPEATED, reason="repeated calls"))
 

@@ -157,6 +157,12 @@ class Run:
         if self.losses >= MAX_LOSSES:
             self.lost = error
 
+    async def end(self, status: str = "done", reason: str = "", text: str | None = None) -> RunFinished:
+        """End what still works below, so that the end of the run tells all that was spent, and record it."""
+        if self.member is not None:
+            await self.member.finish()
+        return self.finish(status, reason, text)
+
     def finish(self, status: str = "done", reason: str = "", text: str | None = None) -> RunFinished:
         """Record the end of the run. Without `text`, the last thing the model said is the (partial) answer."""
         self.finished = self.session.record(

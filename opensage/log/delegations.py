@@ -25,7 +25,7 @@ class Delegation:
         number: place among the caller's children; the child's session id ends in it.
         said: the task, and the messages it was to go on with.
         status: of its last run; "running" until that ended, which after a crash means that it was interrupted.
-        runs: how often it was seen to end.
+        ended: when its caller last saw it end, seconds since the epoch.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Delegation:
     text: str = ""
     artefacts: list[str] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
-    runs: int = 0
+    ended: float = 0.0
 
     @property
     def id(self) -> str:
@@ -128,4 +128,4 @@ class Delegations:
             return
         child.status, child.reason, child.text = event.status, event.reason, event.text
         child.artefacts, child.usage = event.artefacts, event.usage
-        child.runs += 1
+        child.ended = event.time

@@ -51,6 +51,7 @@ class Summary:
     reason: str = ""
     text: str = ""
     runs: int = 0
+    ended: float = 0.0
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -85,6 +86,7 @@ class Summary:
                 self._delegated(event)
             case RunFinished():
                 self.status, self.reason, self.text = event.status, event.reason, event.text
+                self.ended = event.time
             case ApprovalDecided() if event.remember:
                 self.remembered.append((event.remember, event.allowed))
             case Recovered():

@@ -60,6 +60,21 @@ class SessionStore:
             raise SessionError(f"{what} {session} in {self.folder}; `opensage sessions list` shows those there are")
         return self.folder / f"{found[0]}.jsonl"
 
+    def root(self, session: str) -> str:
+        """The whole id of a session that can be gone on with.
+
+        Raises:
+            SessionError: none or several match, or it is a sub-agent's.
+        """
+        found = self.path(session).stem
+        above = found.partition(".")[0]
+        if above != found:
+            raise SessionError(
+                f"{found} is the session of a sub-agent, which goes on with its caller (`opensage resume {above}`); "
+                f"a copy can go on by itself: `opensage fork {found}`"
+            )
+        return found
+
     def load(self, session: str) -> Loaded:
         """The events of a session."""
         loaded = load(self.path(session))

@@ -42,8 +42,10 @@ class Child:
         self.show: Callable[[str], None] = lambda _text: None
         self.workdir: Path | None = None
         self.sandbox: Sandbox | None = None
-        self.why = ""
-        """Why it was ended, when that was not its caller's own end."""
+        self.ending = "cancelled", "ended by its caller"
+        """Status and reason of one that is cancelled."""
+        self.outcome = AgentFinished(number=delegation.number, agent=spec.name)
+        self._told = False
         self.verdict = ""
 
     @classmethod
@@ -69,37 +71,51 @@ class Child:
 
     async def _work(self) -> None:
         """One run; however it ends, its caller's log says how."""
-        outcome = AgentFinished(number=self.delegation.number, agent=self.spec.name, status="cancelled")
-        seats = self.caller.team.seats
+        outcome, seats = self.outcome, self.caller.team.seats
         try:
             try:
                 await seats.take()
-                await self._run(outcome)
+                await self._run()
             finally:
                 seats.free()
         except asyncio.CancelledError:
-            outcome.status, outcome.reason = ("limit", self.why) if self.why else ("cancelled", "ended by its caller")
+            outcome.status, outcome.reason = self.ending
             raise
         except OpenSageError as error:
             outcome.status, outcome.reason = "failed", str(error)
         except Exception as error:  # noqa: BLE001 of a person's function, e.g. `approve`: its caller is told
             outcome.status, outcome.reason = "failed", f"{type(error).__name__}: {error}"
         finally:
-            self.share.close()
-            outcome.usage = outcome.usage or self.share.report()  # one that was cut off spent something too
-            self.caller.tell(outcome)
+            self.close()
 
-    async def _run(self, outcome: AgentFinished) -> None:
-        engine = Delegate(self)
+    def close(self) -> None:
+        """Tell its caller how it ended; also of one that was ended before it began. Safe to call twice."""
+        if self._told or self.task is None:
+            return
+        self._told = True
+        if not self.outcome.status:
+            self.outcome.status, self.outcome.reason = self.ending
+        self.share.close()
+        self.outcome.usage = self.outcome.usage or self.share.report()  # one that was cut off spent something too
+        self.caller.tell(self.outcome)
+
+    async def _run(self) -> None:
+        engine, outcome = Delegate(self), self.outcome
         try:
-            unheard = self.delegation.said[engine.session.summary.messages :]  # after a crash: what it was not told
+            summary = engine.session.summary
+            unheard = self.delegation.said[summary.messages :]  # after a crash: what it was not told
+            if not unheard and summary.status != "running" and unseen(summary, self.delegation):
+                outcome.status, outcome.reason, outcome.text = summary.status, summary.reason, summary.text[:_TEXT]
+                self.share.charge(summary.run_usage, summary.run_turns, summary.run_tool_calls, above=False)
+                return  # it had ended when the process did
             async with aclosing(engine.turn("\n\n".join(unheard) or None)) as events:  # type: ignore[type-var]
                 async for event in events:
-                    self._see(event, outcome)
+                    self._see(event)
         finally:
             await engine.close()
 
-    def _see(self, event: Event, outcome: AgentFinished) -> None:
+    def _see(self, event: Event) -> None:
+        outcome = self.outcome
         match event:
             case RunFinished():
                 outcome.status, outcome.reason, outcome.usage = event.status, event.reason, event.usage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import filecmp
 import os
 import shutil
@@ -16,6 +15,7 @@ from opensage.errors import ToolError
 from opensage.files import why
 from opensage.sandbox import tree
 from opensage.sandbox.paths import inside, interpreter_folders
+from opensage.tools.diff import unified_diff
 
 HIDDEN = ".opensage"
 _MADE = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".git", HIDDEN})
@@ -23,6 +23,7 @@ _MADE = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache",
 _MOST_BYTES = 4_000_000_000
 _MOST_FILES = 200_000
 _DIFF = 200_000
+_LARGEST_TEXT = 5_000_000
 
 
 @dataclass(slots=True)
@@ -95,6 +96,11 @@ class Copies:
         text = "".join(parts)
         return text if len(text) <= most else f"{text[:most]}\n[diff cut here; the whole copy is kept]\n"
 
+    def size(self, member: int) -> int:
+        """How much a member changed: characters of the diffs, and bytes of files that have none to show."""
+        own = self.place(member)
+        return sum(_weight(self.base / path, own / path, path) for path in self.changes(member).paths)
+
     def apply(self, member: int) -> tuple[list[str], list[str]]:
         """Bring a member's changes into the workspace.
 
@@ -103,18 +109,20 @@ class Copies:
         """
         done: list[str] = []
         left: list[str] = []
-        for path, kind in self.changes(member).paths.items():
+        changes = self.changes(member).paths.items()
+        for path, kind in sorted(changes, key=lambda change: change[1] != "removed"):  # a file may replace a folder
             (done if self._apply(path, kind, self.place(member)) else left).append(path)
         return done, left
 
     def _apply(self, path: str, kind: str, source: Path) -> bool:
         target = self.workdir / path
-        if not _same(self.base / path, target) or not _beside(self.workdir, target):
+        if not _same(self.base / path, target) or not _beside(self.workdir, target) or _is_folder(target):
             return False
         *folders, name = Path(path).parts
         try:
             if kind == "removed":
                 target.unlink()
+                self._prune(Path(path), source)
                 return True
             (self.workdir / Path(*folders)).mkdir(parents=True, exist_ok=True)
             with _opened((source / path).parent) as origin, _opened(target.parent) as place:
@@ -122,6 +130,16 @@ class Copies:
         except OSError:
             return False
         return True
+
+    def _prune(self, path: Path, source: Path) -> None:
+        """Remove the folders above that are empty now and that the member has not."""
+        for parent in path.parents[:-1]:
+            if _is_folder(source / parent):
+                return
+            try:
+                (self.workdir / parent).rmdir()
+            except OSError:
+                return
 
 
 def copy_folder(source: Path, target: Path, skip: tuple[str, ...] = ()) -> None:
@@ -163,7 +181,10 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths hold the same: nothing, the same link, or the same bytes with the same right to run."""
+    """Whether two paths hold the same: nothing, the same link, or the same bytes with the same right to run.
+
+    A folder counts as nothing. What cannot be read is the same as nothing else.
+    """
     ours, theirs = _status(one), _status(other)
     if ours is None or theirs is None:
         return ours is None and theirs is None
@@ -172,14 +193,23 @@ def _same(one: Path, other: Path) -> bool:
         return both and os.readlink(one) == os.readlink(other)
     if not (stat.S_ISREG(ours.st_mode) and stat.S_ISREG(theirs.st_mode)):
         return False
-    return ours.st_mode & 0o100 == theirs.st_mode & 0o100 and filecmp.cmp(one, other, shallow=False)
+    try:
+        return ours.st_mode & 0o100 == theirs.st_mode & 0o100 and filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
 
 
 def _status(path: Path) -> os.stat_result | None:
+    """What is there; None for nothing, and for a folder."""
     try:
-        return os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
+    return None if stat.S_ISDIR(status.st_mode) else status
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _beside(root: Path, target: Path) -> bool:
@@ -189,20 +219,28 @@ def _beside(root: Path, target: Path) -> bool:
 
 
 def _file_diff(old: Path, new: Path, path: str) -> str:
-    before, after = _lines(old), _lines(new)
-    if before is None or after is None:
-        return f"Binary file {path} differs\n"
-    lines = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    before, after = _text(old), _text(new)
+    return f"Binary file {path} differs\n" if before is None or after is None else unified_diff(before, after, path)
 
 
-def _lines(path: Path) -> list[str] | None:
-    if not path.is_file() or path.is_symlink():
-        return [] if not path.is_symlink() else [os.readlink(path)]
-    data = path.read_bytes()
-    if b"\0" in data[:8192] or len(data) > 5_000_000:
+def _text(path: Path) -> str | None:
+    """Of a file or link, "" when there is none; None when it is no text, too large, or cannot be read."""
+    if (status := _status(path)) is None:
+        return ""
+    try:
+        if stat.S_ISLNK(status.st_mode):
+            return os.readlink(path)
+        data = path.read_bytes() if status.st_size <= _LARGEST_TEXT else b"\0"
+    except OSError:
         return None
-    return data.decode("utf-8", "replace").splitlines(keepends=True)
+    return None if b"\0" in data[:8192] else data.decode("utf-8", "replace")
+
+
+def _weight(old: Path, new: Path, path: str) -> int:
+    text = _file_diff(old, new, path)
+    if not text or "\n@@ " in text:
+        return len(text)
+    return sum(status.st_size for status in (_status(old), _status(new)) if status is not None)
 
 
 class _opened:

@@ -175,7 +175,7 @@ class Ensemble:
         await caller.wait(children, ctx.progress, own=True, seconds=seconds if seconds and seconds > 0 else None)
         late = [child for child in children if child.busy]
         for child in late:
-            child.why = f"seconds: the ensemble's {seconds:g} seconds were used"
+            child.ending = "limit", f"seconds: the ensemble's {seconds:g} seconds were used"
         await end(late)
 
     # --- merging ---
@@ -228,7 +228,7 @@ class Ensemble:
         for place, child in enumerate(children):
             passed, said = await self._test(child, copies)
             child.verdict = said
-            size = len(await asyncio.to_thread(copies.diff, child.delegation.number))
+            size = await asyncio.to_thread(copies.size, child.delegation.number)
             if passed:
                 scores.append((size, place, child))
         passed_by = f"the test passes for {len(scores)} of {len(children)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,8 @@ class Topology:
             nodes[path.stem] = node = _loaded(path)
             seen = nodes[above].delegations.children.get(int(number))
             nodes[above].children.append(_as_seen(node, seen))
+        for node in nodes.values():
+            _add_lost(node, nodes)
 
     def graph(self) -> nx.DiGraph[str]:
         """Agents as nodes (spec, status, calls, turns, tokens, cost), edges with `created`, `called` and `posted`.
@@ -156,6 +158,17 @@ def _as_seen(node: Node, seen: Delegation | None) -> Node:
         if node.status == "cancelled" and seen.status == "limit":
             node.status, node.reason = seen.status, seen.reason
     return node
+
+
+def _add_lost(node: Node, there: Collection[str]) -> None:
+    """Children that left no log: they were ended before they began, or it is gone."""
+    for seen in node.delegations:
+        session = f"{node.session}.{seen.number}"
+        if session not in there:
+            status = "interrupted" if seen.status == "running" else seen.status
+            child = Node(session, seen.agent, seen.task, status, seen.reason, seen.text, seen.model, group=seen.group)
+            node.children.append(child)
+    node.children.sort(key=lambda child: int(child.session.rpartition(".")[2]))
 
 
 def _edge(graph: nx.DiGraph[str], source: str, target: str, kind: str, count: int = 1) -> None:

@@ -158,12 +158,7 @@ class Member:
     def _callable(self, name: str, task: str) -> Known:
         if not task.strip():
             raise ToolError("the task is empty; say what the agent is to do, with all it needs to know")
-        chain = [member.spec.name for member in self.line()]
-        if name in chain:
-            path = " -> ".join([*reversed(chain), name])
-            raise ToolError(
-                f"a cycle: {path}. '{name}' waits for this very answer; do it yourself or call another agent"
-            )
+        self.check_cycle(name)
         known = self.team.find(name)
         self.check_within(known.spec, trusted=known.trusted)
         self.check_depth()
@@ -353,8 +348,7 @@ class Member:
 
     async def finish(self) -> None:
         """Its run is over: what still works below it is ended."""
-        busy = [child for child in self.working.values() if child.busy]
-        await end(busy)
+        await end(self.working.values())
         self.working.clear()
         self._warned = False
 
@@ -391,8 +385,12 @@ class Member:
 
 async def end(children: Iterable[Child]) -> None:
     """Cancel what works and wait for it."""
+    children = list(children)
     tasks = [child.task for child in children if child.task is not None and not child.task.done()]
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=_GRACE)
+    for child in children:
+        if not child.busy:
+            child.close()

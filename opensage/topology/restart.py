@@ -51,4 +51,4 @@ def of_child(folder: Path, session: str, child: Delegation) -> Spent:
 
 def unseen(summary: Summary, child: Delegation) -> bool:
     """Whether a child's log tells of a run whose end its caller has not seen."""
-    return summary.status == "running" or summary.runs > child.runs
+    return summary.status == "running" or summary.ended > child.ended

@@ -212,9 +212,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "await_agents": {"parallel": True, "resumable": True},
     "resume_agent": {"parallel": True, "resumable": True},
     "run_ensemble": {"parallel": False, "resumable": True, "changes": True, "target": "task"},
-    "create_agent": {"target": "name"},
+    "create_agent": {"target": "name", "resumable": True},
     "retire_agent": {"target": "name"},
-    "save_agent": {"target": "name"},
+    "save_agent": {"target": "name", "resumable": True},
 }
 
 

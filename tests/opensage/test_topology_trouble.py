@@ -7,6 +7,8 @@ import gc
 import json
 import logging
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,12 +25,14 @@ from opensage import AgentSpec, Limits, tool
 from opensage.approval import Policy
 from opensage.budget import Budget
 from opensage.engine import Engine
+from opensage.errors import SessionError
 from opensage.log.events import AgentCalled, AgentCreated, AgentFinished, ModelReply, RunStarted, UserMessage, encode
 from opensage.log.store import SessionStore
 from opensage.messages import Usage
 from opensage.models import ScriptedModel
 from opensage.sandbox import ScriptedSandbox
 from opensage.topology.copies import Copies
+from opensage.topology.graph import Topology
 from opensage.topology.seats import Seats
 
 PAID = {"usage": {"input_tokens": 10, "output_tokens": 1, "cost": 0.01}}
@@ -437,7 +441,115 @@ def test_a_member_of_an_ensemble_never_goes_on_in_the_workspace_of_its_caller(tm
     assert all("was part of an ensemble" in answer for answer in answers(model))
 
 
+def test_a_file_that_replaces_a_folder_is_brought_back_and_empty_folders_go(tmp_path: Path) -> None:
+    workdir = tmp_path / "w"
+    for name in ("folder/x", "gone/deep/y", "kept/z", "file"):
+        (workdir / name).parent.mkdir(parents=True, exist_ok=True)
+        (workdir / name).write_text(name)
+    copies = Copies(workdir, tmp_path / "copies")
+    copies.make([1])
+    place = copies.place(1)
+    shutil.rmtree(place / "folder")
+    (place / "folder").write_text("a file now")
+    shutil.rmtree(place / "gone")
+    (place / "kept" / "z").unlink()
+    (place / "file").unlink()
+    (place / "file").mkdir()
+    (place / "file" / "inside").write_text("x")
+    (workdir / "gone" / "theirs").write_text("of somebody else")
+    done, left = copies.apply(1)
+    assert not left
+    assert set(done) == {"folder", "folder/x", "gone/deep/y", "kept/z", "file", "file/inside"}
+    found = {str(path.relative_to(workdir)) for path in workdir.rglob("*")}
+    assert found == {"folder", "file", "file/inside", "gone", "gone/theirs", "kept"}
+    assert (workdir / "folder").read_text() == "a file now"
+
+
+def test_a_folder_of_somebody_else_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    workdir = tmp_path / "w"
+    (workdir / "d").mkdir(parents=True)
+    (workdir / "d" / "x").write_text("x")
+    copies = Copies(workdir, tmp_path / "copies")
+    copies.make([1])
+    shutil.rmtree(copies.place(1) / "d")
+    (copies.place(1) / "d").write_text("a file now")
+    (workdir / "d" / "theirs").write_text("of somebody else")
+    assert copies.apply(1) == (["d/x"], ["d"])
+    assert os.listdir(workdir / "d") == ["theirs"]
+
+
+def test_a_large_change_is_not_the_smallest_because_it_cannot_be_shown(tmp_path: Path) -> None:
+    workdir = tmp_path / "w"
+    workdir.mkdir()
+    lines = random.Random(1)
+    (workdir / "f").write_text("".join(f"line {lines.randrange(150)}\n" for _ in range(300_000)))
+    copies = Copies(workdir, tmp_path / "copies")
+    copies.make([1, 2, 3])
+    (copies.place(1) / "f").write_text("".join(f"line {lines.randrange(150)}\n" for _ in range(300_000)))
+    (copies.place(2) / "new.bin").write_bytes(b"\0" * 100_000)
+    with (copies.place(3) / "f").open("a") as file:
+        file.write("one more\n")
+    begin = time.monotonic()
+    sizes = [copies.size(member) for member in (1, 2, 3)]
+    assert time.monotonic() - begin < 20  # line by line it would be hours
+    assert sizes[0] > sizes[1] >= 100_000 > 1000 > sizes[2] > 0
+
+
 # --- restarts ---
+
+
+def test_the_end_of_a_run_tells_all_that_was_spent(tmp_path: Path) -> None:
+    """Whoever reads the events may take time: nobody works on meanwhile."""
+    agents = {
+        "main": [create("w"), delegate("w", background=True), say("x"), say("over")],
+        "w": [{"repeat": calls(call("tick")), "times": -1}],
+    }
+    ticks: list[int] = []
+
+    @tool
+    async def tick() -> str:
+        """Tick."""
+        await asyncio.sleep(0.005)
+        ticks.append(1)
+        return str(len(ticks))
+
+    async def go() -> tuple[int, Any]:
+        engine = Engine(
+            model=ScriptedModel({"agents": agents}), workdir=tmp_path, sandbox=ScriptedSandbox(), tools=[tick]
+        )
+        async for event in engine.turn("do it"):
+            if event.type == "run.finished":
+                before = len(ticks)
+                await asyncio.sleep(0.2)
+        await engine.close()
+        return len(ticks) - before, event
+
+    more, last = asyncio.run(go())
+    assert more == 0
+    root = Topology(sessions(tmp_path), last.session).root
+    assert root.children[0].status == "cancelled"
+    assert last.usage["tool_calls"] == sum(node.tool_calls for node in root.walk())
+
+
+def test_an_answer_by_the_tool_finish_is_sent_back_too_while_others_work(tmp_path: Path) -> None:
+    done = calls(call("finish", {"text": "over"}))
+    agents = {
+        "main": [create("w"), delegate("w", background=True), done, calls(call("await_agents")), done],
+        "w": [say("found it", delay_s=0.2)],
+    }
+    result, model = team(agents, tmp_path)
+    assert (result.status, result.text) == ("done", "over")
+    assert "found it" in answers(model)[-1]
+
+
+def test_the_session_of_a_child_is_not_gone_on_with_alone(tmp_path: Path) -> None:
+    agents = {"main": [create("w", tools=["read"]), delegate("w"), say("over")], "w": [say("w")]}
+    result, _ = team(agents, tmp_path)
+    with pytest.raises(SessionError, match=f"opensage resume {result.session_id}"):
+        team(agents, tmp_path, "more", session=f"{result.session_id}.1")
+    copy = SessionStore(sessions(tmp_path)).fork(f"{result.session_id}.1")
+    again, _ = team({"main": [say("as a session of its own")]}, tmp_path, "more", session=copy)
+    assert again.text == "as a session of its own"
 
 
 def killed(tmp_path: Path, agents: dict[str, Any], when: str) -> str:
@@ -569,4 +681,4 @@ def test_a_damaged_log_of_a_child_is_the_childs_trouble_only(tmp_path: Path, dam
         assert [m["content"] for m in seen(model, "w")[-1]["messages"] if m["role"] == "user"] == ["the task"]
     if damage != "locked":
         SessionStore(sessions(tmp_path)).fork(root)
-    opensage.topology.graph.Topology(sessions(tmp_path), root)
+    Topology(sessions(tmp_path), root)
