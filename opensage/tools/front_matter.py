@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from typing import Any
@@ -36,7 +37,9 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
 def _load(block: str) -> Any:
     yaml: Any = importlib.import_module("yaml")
     try:
-        return yaml.safe_load(block) or {}
+        fields = yaml.load(block, _loader()) or {}
+        str(fields)  # a ValueError when it holds a number too long to be shown
+        return fields
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 2}" if error.problem_mark else ""
         raise FrontMatterError(f"the front matter is not valid YAML{where}: {error.problem}") from None
@@ -48,3 +51,17 @@ def _load(block: str) -> Any:
     ) as error:  # e.g. a date of month 99, an unhashable key
         first = (str(error).splitlines() or ["?"])[0]
         raise FrontMatterError(f"the front matter is not valid YAML: {first[:200]}") from None
+
+
+@functools.cache
+def _loader() -> Any:
+    """A safe loader without aliases: a few lines of them stand for more than fits into memory."""
+    yaml: Any = importlib.import_module("yaml")
+
+    def compose_node(self: Any, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "an alias (*name) is not allowed; write it out", mark)
+        return yaml.SafeLoader.compose_node(self, parent, index)
+
+    return type("Loader", (yaml.SafeLoader,), {"compose_node": compose_node})

@@ -38,7 +38,7 @@ def parse_agent(text: str, where: str, *, name: str = "") -> AgentSpec:
         fields, body = split_front_matter(text)
     except FrontMatterError as error:
         raise ConfigError(f"{where}: {error}") from None
-    data = {key: value for key, value in fields.items() if key not in _FOREIGN}
+    data = {key: value for key, value in fields.items() if key not in _FOREIGN and value is not None}
     if unknown := [key for key in data if key not in _FIELDS]:
         near = difflib.get_close_matches(unknown[0], _FIELDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_FIELDS)}"

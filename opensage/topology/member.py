@@ -325,6 +325,9 @@ class Member:
         try:
             await asyncio.wait(tasks, timeout=seconds)
             at_once = seconds is not None
+            for task in tasks:
+                if task.done() and not task.cancelled():
+                    task.result()  # raises what could not be told, e.g. that the log cannot be written
         except asyncio.CancelledError:
             if own:
                 await end(waited)

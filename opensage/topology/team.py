@@ -153,7 +153,7 @@ class Team:
     def names(self) -> list[str]:
         """Agents that can be called."""
         ours = [name for name, known in self.known.items() if not known.retired]
-        return ours + [name for name in self.library.all() if name not in self.known]
+        return ours + [name for name in self.library.all() if name not in (*self.known, self.main)]
 
     def described(self, name: str) -> str:
         """One line about an agent."""

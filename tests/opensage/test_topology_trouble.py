@@ -27,12 +27,14 @@ from opensage.budget import Budget
 from opensage.engine import Engine
 from opensage.errors import SessionError
 from opensage.log.events import AgentCalled, AgentCreated, AgentFinished, ModelReply, RunStarted, UserMessage, encode
+from opensage.log.session import Session
 from opensage.log.store import SessionStore
 from opensage.messages import Usage
 from opensage.models import ScriptedModel
 from opensage.sandbox import ScriptedSandbox
 from opensage.topology.copies import Copies
 from opensage.topology.graph import Topology
+from opensage.topology.library import AgentLibrary
 from opensage.topology.seats import Seats
 
 PAID = {"usage": {"input_tokens": 10, "output_tokens": 1, "cost": 0.01}}
@@ -142,6 +144,44 @@ def test_a_defect_in_a_persons_function_is_told_and_not_lost(tmp_path: Path, cap
     assert result.status == "done"
     assert answers(model)[-1].startswith("[a1 w: failed (RuntimeError: a defect), NOT finished")
     assert not caplog.records
+
+
+def test_what_cannot_be_told_to_the_log_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Session.record
+
+    def full(self: Session, event: Any) -> Any:
+        if event.type == "agent.finished":
+            raise SessionError("the disk is full")
+        return record(self, event)
+
+    monkeypatch.setattr(Session, "record", full)
+    with pytest.raises(SessionError, match="the disk is full"):
+        team({"main": [create("w"), delegate("w"), say("over")], "w": [say("w")]}, tmp_path)
+    monkeypatch.undo()
+    [root] = [path.stem for path in sessions(tmp_path).glob("*.jsonl") if "." not in path.stem]
+    result, model = team({"main": [say("over")]}, tmp_path, None, session=root)
+    assert result.status == "done"
+    assert_paired(model)
+
+
+def test_ctrl_c_in_a_tool_of_a_child_ends_the_tree(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def interrupted() -> str:
+        """Ctrl-C."""
+        raise KeyboardInterrupt
+
+    agents = {
+        "main": [create("w"), create("v"), delegate("v", background=True), delegate("w")],
+        "w": [calls(call("interrupted"))],
+        "v": [say("late", delay_s=30)],
+    }
+    with pytest.raises(KeyboardInterrupt):
+        team(agents, tmp_path, tools=[interrupted])
+    gc.collect()
+    assert not caplog.records
+    [root] = [path.stem for path in sessions(tmp_path).glob("*.jsonl") if "." not in path.stem]
+    assert {node.status for node in Topology(sessions(tmp_path), root).root.walk()} == {"cancelled"}
+    assert [e.status for e in events(tmp_path, root) if e.type == "agent.finished"] == ["cancelled"] * 2
 
 
 def test_an_engine_closed_in_mid_run_ends_its_children_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,6 +294,32 @@ def test_a_file_that_names_one_limit_wishes_nothing_else(tmp_path: Path) -> None
     assert Limits(max_turns=500).within(Limits(max_cost=1.0)).max_turns == 500
 
 
+BOMB = [f" - &l{n} [{','.join([f'*l{n - 1}'] * 10 if n else ['x'] * 10)}]" for n in range(10)]
+HOSTILE = {
+    "bomb": ("\n".join(["metadata:", *BOMB, "description: *l9"]), "an alias (*name) is not allowed"),
+    "huge number": (f"limits: {{max_turns: 0x{'f' * 20_000}}}", "digits"),
+    "huge key": (f"? 0x{'f' * 20_000}\n: 1", "digits"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_of_an_agent_is_a_warning_at_once(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / ".opensage" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "bad.md").write_text(f"---\nname: bad\n{HOSTILE[name][0]}\n---\nx\n")
+    (folder / "nameless.md").write_text("---\nname:\ndescription: has the name of its file\n---\nx\n")
+    (folder / "main.md").write_text("---\nname: main\n---\nx\n")
+    library = AgentLibrary(tmp_path, tmp_path / "home")
+    begin = time.monotonic()
+    assert set(library.all()) == {"nameless", "main"}
+    assert time.monotonic() - begin < 5
+    assert len(library.warnings) == 1
+    assert HOSTILE[name][1] in library.warnings[0]
+    result, model = team({"main": [calls(call("list_agents")), say("over")]}, tmp_path)
+    assert result.status == "done"
+    assert answers(model)[0].splitlines() == ["Agents:", "- nameless: has the name of its file"]  # not itself
+
+
 # --- what a model may write ---
 
 
@@ -352,6 +418,19 @@ def test_a_child_that_has_lost_a_tool_is_told_so_and_its_log_is_free(tmp_path: P
         {"main": [again, say("over")], "w": [say("two")]}, tmp_path, "more", session=first.session_id, tools=[special]
     )
     assert topology(tmp_path, third).root.children[0].text == "two"
+
+
+def test_rules_speak_of_agents_by_name(tmp_path: Path) -> None:
+    """Denied for one agent, denied for those below it too."""
+    policy = Policy.parse(deny=["call_agent(risky)", "create_agent(evil*)"])
+    agents = {
+        "main": [create("w"), create("risky"), create("evil"), delegate("risky"), delegate("w"), say("over")],
+        "w": [delegate("risky"), create("evil2"), say("w")],
+    }
+    result, model = team(agents, tmp_path, policy=policy)
+    assert ["Not permitted: rule deny" in answer for answer in answers(model)] == [False, False, True, True, False]
+    assert ["Not permitted: rule deny" in answer for answer in answers(model, "w")] == [True, True]
+    assert [child.agent for child in topology(tmp_path, result).root.children] == ["w"]
 
 
 # --- ensembles ---
