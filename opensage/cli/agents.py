@@ -40,11 +40,12 @@ def tree(
 
     from rich.console import Console
 
+    from opensage.cli.masking import current
     from opensage.cli.sessions import open_store
     from opensage.topology.graph import Topology
 
     store = open_store(workdir)
-    topology = Topology(store.folder, store.path(session).stem)
+    topology = Topology(store.folder, store.path(session).stem, current())
     if as_json:
         import networkx
 

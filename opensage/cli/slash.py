@@ -131,7 +131,7 @@ class Slash:
 
     async def _agents(self, _rest: str) -> None:
         engine = self._engine
-        root = Topology(engine.member.team.folder, engine.session.id).root
+        root = Topology(engine.member.team.folder, engine.session.id, engine.mask).root
         self._screen.console.print(drawn(root))
         names = ", ".join(engine.member.team.names()) or "none"
         self._screen.say(f"agents that can be called: {names}", "dim")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensage.errors import SessionError
 from opensage.log.delegations import Delegation, Delegations
-from opensage.log.events import Event, ModelReply, RunStarted, SideReply
+from opensage.log.events import Event, ModelReply, RunStarted, SideReply, ToolResult
 from opensage.log.folds import Summary
 from opensage.log.journal import load
 from opensage.messages import Usage
@@ -18,13 +18,15 @@ from opensage.topology.team import child_logs
 if TYPE_CHECKING:
     import networkx as nx
 
+    from opensage.secrets import Mask
+
 
 @dataclass(slots=True)
 class Node:
     """One session of the tree.
 
     Attributes:
-        turns: its own model calls, those of its children not included; `usage` likewise.
+        turns: its own model calls, those of its children not included; `tool_calls` and `usage` likewise.
         status: of its last run; "interrupted" when that never ended.
     """
 
@@ -64,19 +66,20 @@ class Topology:
     Args:
         folder: where the logs are.
         root: id of the root session.
+        mask: hides secrets that were none when the logs were written.
 
     Raises:
         SessionError: the root's log cannot be read.
     """
 
-    def __init__(self, folder: Path, root: str) -> None:
-        self.root = _node(root, load(folder / f"{root}.jsonl").events)
+    def __init__(self, folder: Path, root: str, mask: Mask | None = None) -> None:
+        self.root = _node(root, _events(folder / f"{root}.jsonl", mask))
         nodes = {root: self.root}
         for path in child_logs(folder, root):
             above, _, number = path.stem.rpartition(".")
             if above not in nodes:
                 continue
-            nodes[path.stem] = node = _loaded(path)
+            nodes[path.stem] = node = _loaded(path, mask)
             seen = nodes[above].delegations.children.get(int(number))
             nodes[above].children.append(_as_seen(node, seen))
         for node in nodes.values():
@@ -120,9 +123,17 @@ class Topology:
         )
 
 
-def _loaded(path: Path) -> Node:
+def _events(path: Path, mask: Mask | None) -> list[Event]:
+    events = load(path).events
+    if mask:
+        for event in events:
+            mask.event(event)
+    return events
+
+
+def _loaded(path: Path, mask: Mask | None) -> Node:
     try:
-        return _node(path.stem, load(path).events)
+        return _node(path.stem, _events(path, mask))
     except SessionError as error:
         return Node(path.stem, status="unreadable", lost=str(error))
 
@@ -135,20 +146,15 @@ def _node(session: str, events: Iterable[Event]) -> Node:
         if isinstance(event, ModelReply | SideReply):
             node.turns += 1
             node.usage += Usage(event.input_tokens, event.output_tokens, event.cached_tokens, event.cost)
+        elif isinstance(event, ToolResult):
+            node.tool_calls += 1
         elif isinstance(event, RunStarted):
             node.agent, node.model = event.agent, event.model
-    delegated = sum(_calls(child) for child in node.delegations)
     node.agent, node.task, node.text = node.agent or summary.agent, summary.task, summary.text
-    node.tool_calls = summary.tool_calls - delegated
     node.status, node.reason = summary.status, summary.reason
     if node.status == "running":
         node.status = "interrupted"
     return node
-
-
-def _calls(child: Delegation) -> int:
-    value = child.usage.get("tool_calls")
-    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _as_seen(node: Node, seen: Delegation | None) -> Node:

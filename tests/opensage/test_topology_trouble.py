@@ -31,6 +31,7 @@ from opensage.log.session import Session
 from opensage.log.store import SessionStore
 from opensage.messages import Usage
 from opensage.models import ScriptedModel
+from opensage.models.script import ScriptedFunction
 from opensage.sandbox import ScriptedSandbox
 from opensage.topology.copies import Copies
 from opensage.topology.graph import Topology
@@ -608,6 +609,80 @@ def test_the_end_of_a_run_tells_all_that_was_spent(tmp_path: Path) -> None:
     root = Topology(sessions(tmp_path), last.session).root
     assert root.children[0].status == "cancelled"
     assert last.usage["tool_calls"] == sum(node.tool_calls for node in root.walk())
+
+
+def test_a_child_that_goes_on_many_times_counts_each_time_once(tmp_path: Path) -> None:
+    again = calls(call("resume_agent", {"id": "a1", "message": "more"}))
+    agents = {
+        "main": [create("w"), delegate("w"), again, again, say("over")],
+        "w": [turn for _ in range(3) for turn in ({**calls(call("tasks")), **PAID}, {**say("w"), **PAID})],
+    }
+    result, _ = team(agents, tmp_path)
+    root = topology(tmp_path, result).root
+    assert (root.turns, root.tool_calls) == (5, 4)
+    assert (root.children[0].turns, root.children[0].tool_calls) == (6, 3)
+    assert (result.usage["model_calls"], result.usage["tool_calls"], result.usage["cost"]) == (
+        11,
+        7,
+        pytest.approx(0.06),
+    )
+    assert root.total.cost == pytest.approx(0.06)
+
+
+def wild(rng: random.Random) -> Any:
+    """A model that does anything with agents, in any order."""
+    made = 0
+
+    def one() -> dict[str, Any]:
+        name, number = rng.choice("abcdef"), f"a{rng.randint(1, 4)}"
+        task, background = str(rng.random()), rng.random() < 0.5
+        return rng.choice(
+            [
+                call("call_agent", {"name": name, "task": task, "background": background}),
+                call("call_agent", {"name": name, "task": task, "background": background}),
+                call("create_agent", {"name": f"n{task[2:8]}", "instruction": "x", "limits": {"max_turns": 3}}),
+                call("await_agents", rng.choice([{}, {"timeout": 0.01}, {"ids": [number]}])),
+                call("resume_agent", {"id": number, "message": rng.choice(["", "go on"])}),
+                call("post", {"topic": "t", "text": task}),
+                call("retire_agent", {"name": name}),
+                call("tasks"),
+            ]
+        )
+
+    def reply(_request: Any) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        if made > 200 or rng.random() < 0.12:
+            return {**say(f"done {rng.random()}"), **PAID}
+        return {**calls(*(one() for _ in range(rng.randint(1, 4))), delay_s=rng.choice([0, 0.01])), **PAID}
+
+    return reply
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_model_does_with_agents_the_books_are_right(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    limits = Limits(
+        max_turns=rng.choice([10, 40, 150]),
+        max_cost=rng.choice([None, 0.3]),
+        max_live_agents=rng.choice([1, 2, 8]),
+        max_agents=rng.choice([3, 32]),
+        max_depth=rng.choice([1, 3]),
+        max_seconds=rng.choice([None, 1.0]),
+    )
+    model, brought = ScriptedFunction(wild(rng)), [AgentSpec(name=name) for name in "abcdef"]
+    result = opensage.run("go", model=model, workdir=tmp_path, sandbox=ScriptedSandbox(), limits=limits, agents=brought)
+    assert_paired(model)
+    replies = 0.0
+    for path in sessions(tmp_path).glob("*.jsonl"):
+        log = events(tmp_path, path.stem)
+        replies += sum(event.cost for event in log if event.type == "model.reply")
+        called = [event.number for event in log if event.type == "agent.called"]
+        assert sorted(called) == sorted(event.number for event in log if event.type == "agent.finished")
+        assert log[-1].type == "run.finished"
+    assert result.usage["model_calls"] <= (limits.max_turns or 0)
+    assert result.usage["cost"] == pytest.approx(replies)
+    assert next(SessionStore(sessions(tmp_path)).summaries()).usage.cost == pytest.approx(replies)
 
 
 def test_an_answer_by_the_tool_finish_is_sent_back_too_while_others_work(tmp_path: Path) -> None:
