@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opensage.errors import SessionError
 from opensage.files import is_plain, why
 from opensage.log.conversation import Conversation
-from opensage.log.events import AgentCalled, SessionStarted, encode
+from opensage.log.events import AgentCalled, Event, RunStarted, SessionStarted, UserMessage, encode
 from opensage.log.folds import Summary, summarise
 from opensage.log.journal import Journal, Loaded, load
 from opensage.log.session import check_id, new_id
@@ -125,26 +126,28 @@ class SessionStore:
                 f"session {source.stem} has no event at or before {at}; `opensage sessions show` lists them"
             )
         target = new_id()
-        called = {event.number for event in events if isinstance(event, AgentCalled)}
         for event in events:
             if isinstance(event, SessionStarted):
                 event.session, event.parent, event.forked_at = target, source.stem, events[-1].seq
-        for name in self.below(source.stem):
-            if _number(name, source.stem) in called:
-                self._copy_below(name, f"{target}{name.removeprefix(source.stem)}")
+        said = {source.stem: _messages(events)}
+        for name in self.below(source.stem):  # each after the one above it
+            above, _, number = name.rpartition(".")
+            if messages := said.get(above, {}).get(number, 0):
+                said[name] = self._copy_below(name, f"{target}{name.removeprefix(source.stem)}", messages)
         self._write_whole(target, b"".join(encode(event) for event in events), self.folder / f"{source.stem}.blobs")
         return target
 
-    def _copy_below(self, name: str, target: str) -> None:
-        """A sub-agent's session comes along whole, so that it can be resumed from the copy, if it can be read."""
+    def _copy_below(self, name: str, target: str, messages: int) -> dict[str, int]:
+        """A sub-agent's session, if it can be read, comes along up to the next message that it was not given yet."""
         try:
-            events = self.load(name).events
+            events = _heard(self.load(name).events, messages)
         except SessionError:
-            return
+            return {}
         for event in events:
             if isinstance(event, SessionStarted):
                 event.session, event.parent = target, target.rpartition(".")[0]
         self._write_whole(target, b"".join(encode(event) for event in events), self.folder / f"{name}.blobs")
+        return _messages(events)
 
     def _write_whole(self, session: str, data: bytes, blobs: Path) -> None:
         temporary, copied = self.folder / f".{session}.new", self.folder / f"{session}.blobs"
@@ -181,7 +184,19 @@ class SessionStore:
         return path.stem
 
 
-def _number(session: str, above: str) -> int:
-    """The first number below a session."""
-    first = session.removeprefix(f"{above}.").partition(".")[0]
-    return int(first) if first.isdecimal() and len(first) < 9 else -1
+def _messages(events: Iterable[Event]) -> dict[str, int]:
+    """How many messages a session gave to each of its sub-agents, by the number in their ids."""
+    return Counter(str(event.number) for event in events if isinstance(event, AgentCalled) and event.task)
+
+
+def _heard(events: list[Event], messages: int) -> list[Event]:
+    """The events up to the run that answers a message beyond these."""
+    begun = 0
+    for place, event in enumerate(events):
+        if isinstance(event, RunStarted):
+            begun = place
+        elif isinstance(event, UserMessage):
+            messages -= 1
+            if messages < 0:
+                return events[:begun]
+    return events

@@ -59,6 +59,8 @@ class Copies:
         Raises:
             ToolError: it is too large, or cannot be copied; nothing is left.
         """
+        if any(folder.is_symlink() for folder in self.folder.parents[:2]):  # put there by somebody else
+            raise ToolError(f"the workspace cannot be copied: {self.folder.parent} is a link, or in one")
         try:
             if not self.base.exists():
                 self._check_size()

@@ -404,6 +404,7 @@ EVENT = st.dictionaries(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EVENT, max_size=8))
 @example([{"type": "compacted", "elided": [[]]}])
+@example([{"type": "tool.result", "calls": None}])
 def test_fuzz_hostile_events(items: list[dict[str, object]]) -> None:
     lines = [
         json.dumps({"seq": n, "time": 0, **item, **({"seq": n} if n % 3 else {})}).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import json
 import logging
 import os
@@ -18,12 +19,16 @@ from typing import Any
 
 import pytest
 from helpers_run import assert_paired, call, calls, say
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 from topology_helpers import answers, create, delegate, events, seen, sessions, team, topology
 
 import opensage
 from opensage import AgentSpec, Limits, tool
 from opensage.approval import Policy
 from opensage.budget import Budget
+from opensage.cli.agents import drawn
 from opensage.engine import Engine
 from opensage.errors import SessionError
 from opensage.log.events import AgentCalled, AgentCreated, AgentFinished, ModelReply, RunStarted, UserMessage, encode
@@ -33,10 +38,14 @@ from opensage.messages import Usage
 from opensage.models import ScriptedModel
 from opensage.models.script import ScriptedFunction
 from opensage.sandbox import ScriptedSandbox
+from opensage.toolkit.workshop import Workshop
+from opensage.topology import restart
 from opensage.topology.copies import Copies
 from opensage.topology.graph import Topology
 from opensage.topology.library import AgentLibrary
+from opensage.topology.report import listed, reported
 from opensage.topology.seats import Seats
+from opensage.topology.team import Team
 
 PAID = {"usage": {"input_tokens": 10, "output_tokens": 1, "cost": 0.01}}
 
@@ -66,6 +75,26 @@ def test_a_copy_of_a_session_has_the_board(tmp_path: Path) -> None:
     }
     _, model = team(more, tmp_path, "go on", session=copy)
     assert any("new in the copy" in str(m["content"]) for m in model.requests[-1]["messages"] if m["role"] == "user")
+
+
+def test_a_copy_of_a_session_has_children_that_heard_no_more_than_it_said(tmp_path: Path) -> None:
+    more = calls(call("resume_agent", {"id": "a1", "message": "second"}))
+    agents = {
+        "main": [create("w"), delegate("w", "first"), more, say("over")],
+        "w": [create("v"), delegate("v", "deep"), say("one"), say("two")],
+        "v": [say("v")],
+    }
+    first, _ = team(agents, tmp_path)
+    at = next(e.seq for e in first.events if e.type == "agent.called")
+    copy = SessionStore(sessions(tmp_path)).fork(first.session_id, at)
+    again = {"main": [more, say("over")], "w": [say("two again")]}
+    result, model = team(again, tmp_path, None, session=copy)
+    assert answers(model)[-2].endswith("one")  # the work is not done again
+    assert answers(model)[-1].endswith("two again")
+    said = [e.text for e in events(tmp_path, f"{copy}.1") if e.type == "user.message"]
+    assert said == ["first", "second"]
+    assert events(tmp_path, f"{copy}.1.1")[-1].text == "v"
+    assert result.usage["model_calls"] == 4 + 5  # of main and w; w's first run with all below it
 
 
 # --- seats ---
@@ -513,6 +542,16 @@ def test_all_copies_are_of_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not made.changes(2)
 
 
+def test_copies_are_not_made_through_a_link(tmp_path: Path) -> None:
+    outside, workdir = tmp_path / "outside", tmp_path / "w"
+    outside.mkdir()
+    (workdir / ".opensage").mkdir(parents=True)
+    (workdir / ".opensage" / "work").symlink_to(outside)
+    _, model = team({"main": [ensemble(n=2), say("over")]}, workdir, sandbox="bubblewrap")
+    assert "is a link, or in one" in answers(model)[-1]
+    assert not list(outside.iterdir())
+
+
 def test_a_member_of_an_ensemble_never_goes_on_in_the_workspace_of_its_caller(tmp_path: Path) -> None:
     """The ensemble was cut off; its members' sessions know a copy, and only an ensemble has that."""
     called = AgentCalled(number=1, agent="main-1", task="x", group=1, place="work/s/e1")
@@ -683,6 +722,52 @@ def test_whatever_a_model_does_with_agents_the_books_are_right(tmp_path: Path, s
     assert result.usage["model_calls"] <= (limits.max_turns or 0)
     assert result.usage["cost"] == pytest.approx(replies)
     assert next(SessionStore(sessions(tmp_path)).summaries()).usage.cost == pytest.approx(replies)
+
+
+VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.text(max_size=3))
+FIELDS = (
+    "number",
+    "agent",
+    "task",
+    "call",
+    "group",
+    "place",
+    "status",
+    "usage",
+    "artefacts",
+    "spec",
+    "cursor",
+    "topic",
+)
+KINDS = (
+    "agent.created",
+    "agent.called",
+    "agent.finished",
+    "agent.retired",
+    "board.read",
+    "board.posted",
+    "run.finished",
+)
+HOSTILE_EVENT = st.dictionaries(
+    st.sampled_from(FIELDS), VALUE | st.dictionaries(st.sampled_from(["model_calls", "cost", "name", "limits"]), VALUE)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(KINDS), HOSTILE_EVENT), max_size=6))
+def test_any_log_is_drawn_and_told(tmp_path_factory: Any, items: list[tuple[str, dict[str, Any]]]) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    lines = [json.dumps({**more, "seq": n, "time": 0, "type": kind}) for n, (kind, more) in enumerate(items)]
+    for name in ("s", "s.1"):
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    found = Topology(folder, "s")
+    found.graph()
+    Console(file=io.StringIO()).print(drawn(found.root))
+    restart.of_children(folder, "s", found.root.delegations)
+    for child in found.root.delegations:
+        reported(child)
+    listed(found.root.delegations)
+    Team(folder, "s", AgentLibrary(folder), AgentSpec(), Workshop(folder, folder)).restore(found.root.delegations)
 
 
 def test_an_answer_by_the_tool_finish_is_sent_back_too_while_others_work(tmp_path: Path) -> None:
