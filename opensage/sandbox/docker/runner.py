@@ -17,6 +17,9 @@ from opensage.sandbox.limits import SandboxLimits
 KILL_SECONDS = 1.0
 SIGNALS = range(129, 160)
 NOT_STARTED = 1 << 16
+STARTING = 8
+"""Commands that may start at one time: what starts one takes some processes of the container's for a moment."""
+RETRIES = 3
 FULL = re.compile("temporarily unavailable|cannot allocate|no space left|can't start|fork", re.I)
 """What engines say when a container has no process left to give."""
 
@@ -29,6 +32,7 @@ class Runner:
         self._commands: set[Command] = set()
         self._counts = (0, 0)
         self._notices: list[str] = []
+        self._starting = asyncio.Semaphore(STARTING)
 
     async def run(
         self,
@@ -46,7 +50,11 @@ class Runner:
             SandboxLost: the container ended.
         """
         code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
-        if code == NOT_STARTED and FULL.search(outputs.engine_said()) and await self._make_room():
+        for attempt in range(1, RETRIES + 1):
+            if code != NOT_STARTED or not FULL.search(outputs.engine_said()):
+                break
+            if not await self._make_room():
+                await asyncio.sleep(attempt)  # others run: their end makes room
             outputs.forget()
             code, timed_out = await self._once(argv, outputs, cwd, timeout, stdin, env or {})
         return (126 if code == NOT_STARTED else code), timed_out
@@ -63,14 +71,19 @@ class Runner:
         command = Command(self.container.client, self.container.name, outputs.take)
         self._commands.add(command)
         outputs.on_error(command.fail)
+        begun = False
         try:
-            command.start(argv, cwd=cwd, user=self.user, env=env, stdin=stdin)
             clock = asyncio.timeout(self.limits.clamp(timeout))
             try:
                 async with clock:
+                    async with self._starting:
+                        begun = True
+                        command.start(argv, cwd=cwd, user=self.user, env=env, stdin=stdin)
+                        await command.started()
                     code = await command.ended()
             except BaseException:
-                await to_the_end(self._kill(command))
+                if begun:
+                    await to_the_end(self._kill(command))
                 if not clock.expired():
                     raise
                 return -9, True

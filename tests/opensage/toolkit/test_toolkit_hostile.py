@@ -13,13 +13,13 @@ from opensage.errors import ToolError
 from opensage.toolkit.spec import load_toolkit
 
 
-def test_front_matter_that_multiplies_itself_is_no_text(bench: Bench) -> None:
+def test_front_matter_that_multiplies_itself_is_refused_at_once(bench: Bench) -> None:
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     text = "\n".join(["---", *lines, "name: bomb", "description: *a9", "metadata: {x: *a9}", "---", "Body."])
     began = time.monotonic()
-    spec = load_toolkit(bench.put(bench.workdir / "bomb", {"SKILL.md": text}))
-    assert spec.description == "Body."
+    with pytest.raises(ToolError, match=r"an alias \(\*name\) is not allowed; write it out"):
+        load_toolkit(bench.put(bench.workdir / "bomb", {"SKILL.md": text}))
     assert time.monotonic() - began < 2
 
 
