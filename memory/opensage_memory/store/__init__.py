@@ -1,0 +1,1 @@
+"""Where the graph is kept: one protocol, several stores, one contract suite."""
