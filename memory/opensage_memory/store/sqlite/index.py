@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from opensage_memory.store.sqlite.filters import Value, chunks, marks
+from opensage_memory.text.words import FTS5_TOKENIZER
 
 MATCHES = 20_000
 """Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
@@ -59,7 +60,7 @@ class Fts5Index:
         link.execute("DROP TABLE IF EXISTS terms")
         link.execute(
             "CREATE VIRTUAL TABLE terms USING fts5(tokens, content='items', content_rowid='seq', "
-            """tokenize="unicode61 remove_diacritics 0 categories 'L* N* M* S* Co'")"""
+            f'tokenize="{FTS5_TOKENIZER}")'
         )
         link.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab('terms', 'row')")
         link.execute("INSERT INTO terms(terms) VALUES('rebuild')")

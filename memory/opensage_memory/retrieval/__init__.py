@@ -1,0 +1,1 @@
+"""Finds what answers a question: words, vectors and graph in one score."""
