@@ -99,7 +99,7 @@ class Memory:
             relation: the relation's name, as written.
             object: what stands in it.
             scope: whose it is.
-            fields: `functional` (else as the relation was declared), `sentence`, and fields of `New` (`at`, `until`, ...).
+            fields: `functional` (else as declared), `sentence`, and fields of `New` (`at`, `until`, ...).
         """
         functional = fields.pop("functional", None)
         sentence = fields.pop("sentence", "")
@@ -129,7 +129,7 @@ class Memory:
         """Join two items of a scope by an edge."""
         if type not in EDGE_TYPES:
             raise BadInput(
-                f"{type!r} is no type of edge: use one of {', '.join(EDGE_TYPES)}, a relation's name is RELATES'"
+                f"{type!r} is no type of edge: use one of {', '.join(EDGE_TYPES)}"
             )
         with self._change("link", scope) as change:
             edge = Edge(self._one(change, source).id, type, self._one(change, target).id, relation, weight)
