@@ -13,7 +13,7 @@ from opensage_memory.scope import View, covers
 from opensage_memory.store.base import Counts, Operation, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
-from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item
+from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
 
 TERMS = 100
@@ -276,7 +276,7 @@ class SqliteReader:
             "SELECT i.id, t.work, t.tries, t.error FROM tasks t JOIN items i ON i.seq = t.item "
             "WHERE t.work = ? ORDER BY t.tries, t.item LIMIT ?"
         )
-        return [Task(*row) for row in self.link.execute(sql, (work, limit))]
+        return [Task(row[0], row[1], row[2], unbind(row[3])) for row in self.link.execute(sql, (work, limit))]
 
 
 def _operation(row: Sequence[Any]) -> Operation:

@@ -43,10 +43,10 @@ class Block:
 
 
 class Matrices:
-    """The blocks of a file, by model and scope; safe for threads."""
+    """The blocks of a file, by model, scope and dimension; safe for threads."""
 
     def __init__(self) -> None:
-        self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, str, int], Block] = OrderedDict()
         self._lock = threading.Lock()
 
     def best(self, link: sqlite3.Connection, model: str, scope: str, query: Matrix, k: int) -> list[tuple[str, float]]:
@@ -66,10 +66,10 @@ class Matrices:
     def _fresh(self, link: sqlite3.Connection, model: str, scope: str, dimension: int) -> Block:
         row = link.execute("SELECT value FROM meta WHERE name = ?", (COUNTER,)).fetchone()
         changes = int(row[0]) if row else 0
-        block = self._blocks.get((model, scope))
+        block = self._blocks.get((model, scope, dimension))
         if block is None or block.changes != changes:
-            block = self._blocks[model, scope] = Block(changes)
-        self._blocks.move_to_end((model, scope))
+            block = self._blocks[model, scope, dimension] = Block(changes)
+        self._blocks.move_to_end((model, scope, dimension))
         while len(self._blocks) > KEPT_SCOPES:
             self._blocks.popitem(last=False)
         cursor = link.execute(
