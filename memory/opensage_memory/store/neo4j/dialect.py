@@ -114,8 +114,9 @@ class ArcadeDialect:
 
     def prepare(self, alone: Run) -> None:
         """Constraints, indexes, full-text index: by one process at a time."""
+        make_unique(alone, "Lock")
         lease = Lease()
-        patiently(lambda: lease.take(alone))
+        lease.take(alone)
         try:
             make_constraints(alone)
             self._sql("CREATE PROPERTY Item.tokens IF NOT EXISTS STRING")
@@ -133,7 +134,7 @@ class ArcadeDialect:
     def make_vector_index(self, alone: Run, name: str, dimension: int) -> None:
         """Make it over what is there already."""
         lease = Lease()
-        patiently(lambda: lease.take(alone))
+        lease.take(alone)
         try:
             self._sql(f"CREATE PROPERTY Item.{name} IF NOT EXISTS ARRAY_OF_FLOATS")
             self._sql(
@@ -146,15 +147,17 @@ class ArcadeDialect:
 
 def make_constraints(alone: Run) -> None:
     """What identifies a node, and what it is looked up by: the same Cypher for every server."""
-    for label, names in UNIQUE.items():
-        columns = ", ".join(f"n.{name}" for name in names)
-        _once(
-            alone,
-            f"CREATE CONSTRAINT {label.lower()}_once IF NOT EXISTS FOR (n:{label}) REQUIRE ({columns}) IS UNIQUE",
-        )
+    for label in UNIQUE:
+        make_unique(alone, label)
     for label, names in INDEXED.items():
         for name in names:
             _once(alone, f"CREATE INDEX {label.lower()}_{name} IF NOT EXISTS FOR (n:{label}) ON (n.{name})")
+
+
+def make_unique(alone: Run, label: str) -> None:
+    """One node for each identity."""
+    names = ", ".join(f"n.{name}" for name in UNIQUE[label])
+    _once(alone, f"CREATE CONSTRAINT {label.lower()}_once IF NOT EXISTS FOR (n:{label}) REQUIRE ({names}) IS UNIQUE")
 
 
 def _once(alone: Run, statement: str) -> None:

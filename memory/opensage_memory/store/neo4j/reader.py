@@ -12,7 +12,7 @@ from opensage_memory.store.base import Counts, Operation, Task, Tombstone, Vecto
 from opensage_memory.store.neo4j.connection import Run, pairs
 from opensage_memory.store.neo4j.dialect import Dialect
 from opensage_memory.store.neo4j.filters import chunks, shown
-from opensage_memory.store.neo4j.search import by_text, by_vector
+from opensage_memory.store.neo4j.search import ByVector, by_text
 from opensage_memory.store.neo4j.values import ITEM, key_hash, literally, to_item, vector_name
 
 _OPERATION = "o.id, o.name, o.scope, o.at, o.touched, o.undo"
@@ -71,7 +71,11 @@ class Neo4jReader:
 
     def nearest(self, model: str, vector: Vector, view: View, k: int) -> list[tuple[str, float]]:
         """See `Reader`."""
-        return by_vector(self.run, self.dialect, vector_name(model, len(vector)), vector, view, k)
+        return self._by_vector(model, vector, view, k).best()
+
+    def _by_vector(self, model: str, vector: Vector, view: View, k: int) -> ByVector:
+        wanted = [float(value) for value in vector]
+        return ByVector(self.run, self.dialect, vector_name(model, len(wanted)), wanted, view, k)
 
     def edges(
         self,

@@ -132,11 +132,14 @@ class Neo4jStore:
                 notifications_min_severity="OFF",
                 user_agent="opensage",
             )
+            self._bookmarks = driver_module().GraphDatabase.bookmark_manager()
             self._pid, self._mine = os.getpid(), _Mine()
         return self._driver
 
     def _session(self) -> Any:
-        return self._connect().session(database=self._database)
+        """In a cluster each sees what this store wrote before."""
+        driver = self._connect()
+        return driver.session(database=self._database, bookmark_manager=self._bookmarks)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Neo4jReader]:

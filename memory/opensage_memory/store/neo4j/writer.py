@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from opensage_memory.item import EDGE_TYPES, Edge, to_micros
+from opensage_memory.scope import View
 from opensage_memory.store.base import Operation, Row, Task, Tombstone, Vector
 from opensage_memory.store.neo4j.connection import Run
 from opensage_memory.store.neo4j.dialect import Dialect
 from opensage_memory.store.neo4j.filters import chunks
 from opensage_memory.store.neo4j.reader import Neo4jReader
 from opensage_memory.store.neo4j.values import LABELS, to_properties, vector_name
+
+FRESH = 1000
+"""Up to how many vectors of an open transaction are looked at one by one, beside the index."""
 
 
 class Neo4jWriter(Neo4jReader):
@@ -29,6 +33,7 @@ class Neo4jWriter(Neo4jReader):
         self.number = number
         self.offline: dict[str, int] = {}
         """Vector indexes to make after the commit, with their dimension."""
+        self._fresh: list[str] | None = []
 
     def put(self, rows: Sequence[Row]) -> None:
         """See `Writer`."""
@@ -75,10 +80,14 @@ class Neo4jWriter(Neo4jReader):
                 self.offline[name] = dimension
             others = "".join(f", n.{other} = null" for other in self._models().get(model, []) if other != name)
             self._each(f"UNWIND $rows AS row MATCH (n:Item {{id: row.id}}) SET n.{name} = row.vector{others}", rows)
+        if self._fresh is not None and len(self._fresh) + len(vectors) <= FRESH:
+            self._fresh += vectors
+        else:
+            self._fresh = None
 
     def remove(self, ids: Iterable[str]) -> None:
         """See `Writer`."""
-        gone = list(dict.fromkeys(ids))
+        gone, self._fresh = list(dict.fromkeys(ids)), None
         self._each("UNWIND $rows AS id MATCH (t:Task {item: id}) DELETE t", gone)
         self._each("UNWIND $rows AS id MATCH (n:Item {id: id}) DETACH DELETE n", gone)
 
@@ -91,8 +100,13 @@ class Neo4jWriter(Neo4jReader):
                 rows,
             )
 
+    def nearest(self, model: str, vector: Vector, view: View, k: int) -> list[tuple[str, float]]:
+        """See `Reader`."""
+        return self._by_vector(model, vector, view, k).best(self._fresh)
+
     def remove_vectors(self, model: str) -> None:
         """See `Writer`."""
+        self._fresh = None
         for name in self._models().get(model, []):
             self.run(f"MATCH (n:Item) WHERE n.{name} IS NOT NULL REMOVE n.{name}")
 
