@@ -12,7 +12,7 @@ from typing import IO, Any
 from opensage.sandbox.docker.client import close, cut
 
 WRAP = (
-    'read -r s < /proc/$$/stat; n=$1 d=$2 i=$3; shift 3; printf "%s\\n" "$s"; cd -- "$d" || exit 126; '
+    'for t in 1 2 3 4 5; do read -r s < /proc/$$/stat && break; done; n=$1 d=$2 i=$3; shift 3; printf "%s\\n" "$s"; cd -- "$d" || exit 126; '
     'exec 3>&2 2> /dev/null; if [ "$i" ]; then head -c "$i" | (exec "$@" 2>&3 3>&-); else (exec "$@" 2>&3 3>&-); fi; '
     'c=$?; printf "\\000%s %s\\n" "$n" "$c"; exit "$c"'
 )
@@ -40,9 +40,10 @@ class Marked:
         if self.process is None:
             line, found, rest = self._held.partition(b"\n")
             self.process = _process(line) if found else None
-            if self.process is None:
+            if self.process is None and self._mark not in self._held:
                 return
-            self._held = rest
+            # The end without a beginning: the kernel did not say which process it is. It ran all the same.
+            self._held = rest if self.process or not line else self._held
         self._pass_on()
 
     def rest(self) -> bytes:
@@ -200,8 +201,8 @@ class Command:
         if not self._discard:
             # Without its first line it is not the command that speaks, but the engine.
             if rest := self._stdout.rest():
-                self._sink("stdout" if self.process else "engine", rest)
-            self._pass_errors("stderr" if self.process else "engine")
+                self._sink("stdout" if self.process or self.said else "engine", rest)
+            self._pass_errors("stderr" if self.process or self.said else "engine")
 
     def _pass_errors(self, name: str) -> None:
         """Hand on what came on standard error: it may come before the line that says who writes it."""

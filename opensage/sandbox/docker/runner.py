@@ -87,12 +87,12 @@ class Runner:
                 if not clock.expired():
                     raise
                 return -9, True
-            if code is None or command.process is None:
+            if code is None or (command.process is None and not command.said):
                 await self._look(1.0)
                 if command.process is not None:
                     raise SandboxLost("the engine did not say how a command ended")
                 return NOT_STARTED, False
-            if not command.said:
+            if not command.said and command.process is not None:
                 await self._look(0.3)
                 await self.container.warden.end_tree(*command.process)
             return (128 - code if code in SIGNALS else code), False

@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(retry._gates, name, Gate(base=0.01, spread=0.1))
 
 
-def remote(server: Provider, idle: float = 0.7) -> LitellmModel:
+def remote(server: Provider, idle: float = 2.0) -> LitellmModel:
     model = LitellmModel("openai/fake-1", api_base=server.url, options={"api_key": "sk-test-1234"})
     model.idle_s = idle  # type: ignore[attr-defined]
     return model
@@ -126,7 +126,7 @@ def half(exchange: Exchange) -> None:
 def stalls(exchange: Exchange) -> None:
     half(exchange)
     exchange.raw('data: {"id": "chatcmpl-1", "choi')
-    time.sleep(1.2)
+    time.sleep(3.0)
 
 
 def breaks_off_as_error(exchange: Exchange) -> None:
