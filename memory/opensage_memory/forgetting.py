@@ -9,6 +9,7 @@ from opensage_memory.item import ABOUT, DERIVED_FROM, MENTIONS, PART_OF, RELATES
 from opensage_memory.store.base import Row, Tombstone
 from opensage_memory.store.recorder import Recorder
 from opensage_memory.text import index_text
+from opensage_memory.writing import unlink
 
 Rebuild = Callable[[Item, list[Item]], str]
 """A summary's new text from what is left of its sources."""
@@ -38,7 +39,7 @@ class Forgetter:
             front = dict.fromkeys(id for id in self._following(found, gone, shrunk) if id not in gone)
         names = self._names(gone)
         self._remove(gone)
-        self._shrink({id: lost for id, lost in shrunk.items() if id not in gone})
+        names |= self._shrink({id: lost for id, lost in shrunk.items() if id not in gone})
         orphans = self._orphans(names)
         self._remove(orphans)
         return [*gone, *orphans]
@@ -70,9 +71,9 @@ class Forgetter:
         edges = self._recorder.reads.edges([item.id], types=(DERIVED_FROM, SUMMARIZES), direction="out")
         return [edge.target for edge in edges]
 
-    def _shrink(self, shrunk: dict[str, set[str]]) -> None:
-        """Take lost sources out of what stays; summaries get a new text."""
-        reads = self._recorder.reads
+    def _shrink(self, shrunk: dict[str, set[str]]) -> set[str]:
+        """Take lost sources out of what stays; summaries get a new text. Returns entities that it names no more."""
+        reads, names = self._recorder.reads, set[str]()
         for id, item in reads.get(shrunk).items():
             kept = tuple(source for source in item.sources if source not in shrunk[id])
             changed = item.but(sources=kept)
@@ -80,6 +81,8 @@ class Forgetter:
                 text = self._rebuild(item, list(reads.get(self._made_from(item)).values()))
                 changed = changed.but(text=text, hash=digest(text), stale=False)
             self._recorder.put([Row(changed, index_text(changed.text))])
+            names |= unlink(self._recorder, changed)
+        return names
 
     def _names(self, gone: Iterable[str]) -> set[str]:
         edges = self._recorder.reads.edges(gone, types=(MENTIONS, ABOUT), direction="out")

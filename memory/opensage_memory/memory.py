@@ -128,9 +128,7 @@ class Memory:
     def link(self, source: str, type: str, target: str, scope: str, *, relation: str = "", weight: float = 1.0) -> Edge:
         """Join two items of a scope by an edge."""
         if type not in EDGE_TYPES:
-            raise BadInput(
-                f"{type!r} is no type of edge: use one of {', '.join(EDGE_TYPES)}"
-            )
+            raise BadInput(f"{type!r} is no type of edge: use one of {', '.join(EDGE_TYPES)}")
         with self._change("link", scope) as change:
             edge = Edge(self._one(change, source).id, type, self._one(change, target).id, relation, weight)
             change.recorder.put_edges([edge])
@@ -177,7 +175,7 @@ class Memory:
         Raises:
             CannotUndo: it is not there, its time is over, or a later one changed the same items.
         """
-        with self._change("undo", scope) as change:
+        with self._change(f"undo {operation}", scope) as change:
             reads = change.recorder.reads
             done = reads.operation(operation)
             if done is None or done.scope != change.scope:
@@ -454,11 +452,16 @@ def _tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _later(operations: Iterable[Operation], id: str) -> Iterator[Operation]:
-    """Operations after one, of a list with the last first."""
+    """Operations after one that still count, of a list with the last first: none that was undone, and no undoing."""
+    over: set[str] = set()
     for operation in operations:
         if operation.id == id:
             return
-        yield operation
+        undone = operation.name.removeprefix("undo ")
+        if undone != operation.name and operation.id not in over:
+            over |= {operation.id, undone}
+        if operation.id not in over:
+            yield operation
 
 
 def _needed(recorder: Recorder, done: Operation) -> set[str]:

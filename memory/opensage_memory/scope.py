@@ -36,7 +36,7 @@ def check_scopes(scopes: Scopes) -> tuple[str, ...]:
     Raises:
         BadInput: one is malformed, or there is none.
     """
-    given = (scopes,) if isinstance(scopes, str) else tuple(scopes)
+    given = (scopes,) if isinstance(scopes, str) or not isinstance(scopes, Iterable) else tuple(scopes)
     if not given:
         raise BadInput("name a scope to read, as user/project")
     return tuple(dict.fromkeys(scope if scope == EVERYTHING else _pattern(scope) for scope in given))

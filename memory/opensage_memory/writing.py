@@ -29,7 +29,7 @@ from opensage_memory.item import (
 from opensage_memory.scope import View
 from opensage_memory.store.base import Row
 from opensage_memory.store.recorder import Recorder
-from opensage_memory.text import entities, index_text
+from opensage_memory.text import Mention, entities, index_text
 
 LONG_TEXT = 1 << 20
 """Bytes of UTF-8 above which a text is stored as a document of chunks."""
@@ -43,6 +43,7 @@ NAMED = ("session", "document", "entity", "procedure", "symbol", "summary", *EPI
 """Kinds of which a key names one item: the same key again is the same item."""
 RECALLED = re.compile(r"<memory\b[^>]{0,200}>.*?</memory>\s*", re.S)
 """What `context` wrote into a prompt."""
+_RECALL_ENDS = "</memory>"
 When = datetime | date | str | float | None
 
 
@@ -94,13 +95,22 @@ def plain(text: object) -> str:
     """
     if not isinstance(text, str):
         raise BadInput(f"a text is wanted, not {type(text).__name__}")
-    if "<memory" in text:
-        text = RECALLED.sub("", text)
+    text = without_recalled(text)
     if not text.strip():
         raise BadInput("the text is empty: there is nothing to remember")
     if len(text) > HUGE_TEXT:
         raise BadInput(f"the text has {len(text)} characters; a memory takes {HUGE_TEXT} at once: give parts")
     return text
+
+
+def without_recalled(text: str) -> str:
+    """A text without what `context` wrote into it; takes time in proportion to its length, whatever is in it."""
+    end = text.rfind(_RECALL_ENDS)
+    if end < 0 or "<memory" not in text:
+        return text
+    end += len(_RECALL_ENDS)  # behind it each beginning would be followed to the end in vain
+    head, rest = RECALLED.sub("", text[:end]), text[end:]
+    return head + (rest if head.endswith(_RECALL_ENDS) else rest.lstrip())
 
 
 class Adder:
@@ -184,6 +194,9 @@ class Adder:
         else:
             self._recorder.put([Row(merged, tokens)])
         self._derive(merged, new)
+        if old.hash != item.hash and new.link:
+            unlink(self._recorder, merged)
+            self._mention(merged)
         return merged
 
     def _store(self, item: Item, new: New) -> Item:
@@ -197,9 +210,12 @@ class Adder:
             self._edges.append(Edge(item.id, REPLY_TO, new.reply_to))
         self._derive(item, new)
         if new.link and item.kind != "entity":
-            for name, sort in list(dict.fromkeys(entities(item.text)))[:MENTIONED]:
-                self._edges.append(Edge(item.id, MENTIONS, self.entity(name, item, sort)))
+            self._mention(item)
         return item
+
+    def _mention(self, item: Item) -> None:
+        for name, sort in named(item.text):
+            self._edges.append(Edge(item.id, MENTIONS, self.entity(name, item, sort)))
 
     def _derive(self, item: Item, new: New) -> None:
         self._edges += [Edge(item.id, DERIVED_FROM, source) for source in new.derived]
@@ -296,6 +312,20 @@ def check(new: New) -> None:
         raise BadInput(f"data must be JSON: {error}") from error
     if size > LONG_TEXT or len(new.key) > 1000 or len(new.author) > 1000:
         raise BadInput("data has at most 1 MiB, key and author 1,000 characters each: put long texts into `text`")
+
+
+def named(text: str) -> list[Mention]:
+    """The things that a text names and that become entities."""
+    return list(dict.fromkeys(entities(text)))[:MENTIONED]
+
+
+def unlink(recorder: Recorder, item: Item) -> set[str]:
+    """Remove mentions of what an item's text does not name any more; returns the ids of those entities."""
+    edges = recorder.reads.edges([item.id], types=(MENTIONS,), direction="out")
+    still = {fold(name)[:200] for name, _ in named(item.text)} | {fold(str(item.data.get("object", "")))[:200]}
+    lost = {id for id, entity in recorder.reads.get(e.target for e in edges).items() if entity.key not in still}
+    recorder.remove_edges([edge for edge in edges if edge.target in lost])
+    return lost
 
 
 def seen_trust(old: str, new: str) -> str:
