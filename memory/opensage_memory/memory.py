@@ -219,6 +219,7 @@ class Memory:
         trusts: Sequence[str] | None = None,
         history: bool = False,
         archived: bool = False,
+        walk: float = 0.0,
     ) -> list[Hit]:
         """The items that answer a query best.
 
@@ -233,12 +234,14 @@ class Memory:
             trusts: only of these trusts.
             history: also what is over and what was taken back.
             archived: also what was put away.
+            walk: what personalised PageRank around the best hits adds at most (0.3 shows it); it finds what shares no
+                word with the query. Off by default.
         """
         view = self.view(scope, as_of=as_of, trusts=_tuple(trusts), retired=history, ended=history, archived=archived)
         vector = self._query_vector(query)
         with self.store.read() as reader:
             search = Search(reader, view, self._vectors if vector is not None else "")
-            return search.best(Query(query, k, _tuple(kinds), vector, budget_tokens, explain))
+            return search.best(Query(query, k, _tuple(kinds), vector, budget_tokens, explain, walk))
 
     def context(self, query: str, scope: Scopes, budget_tokens: int = 800, **filters: Any) -> Context:
         """Text for a prompt: the best items in the order of time, each with id and trust, within the budget."""

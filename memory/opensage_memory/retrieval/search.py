@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from opensage_memory.errors import BadInput
-from opensage_memory.item import KINDS
+from opensage_memory.item import ABOUT, KINDS, MENTIONS, from_micros, to_micros
 from opensage_memory.retrieval.hit import Hit
+from opensage_memory.retrieval.scoring import Candidate, Question, Score, Weights, read_question, score
+from opensage_memory.retrieval.surroundings import Surroundings
+from opensage_memory.retrieval.walk import walk
 from opensage_memory.scope import View
-from opensage_memory.store.base import Reader
-from opensage_memory.text import query_tokens
+from opensage_memory.store.base import Outline, Reader
+from opensage_memory.text import entities
 
 FOUND_BY_DEFAULT = tuple(kind for kind in KINDS if kind not in ("entity", "session"))
 LONGEST = 20_000
+"""Characters of a query that are read."""
 MAX_K = 1000
+CANDIDATES = 240
+"""Items that the words of a question bring at least; their surroundings come on top."""
+NAMED = 8
+"""Names in a question that are looked up."""
+LINKED = 40
+"""Items that each of them brings."""
+USED, USED_MOST, AGED = 0.01, 0.03, 0.03
+"""Ranking without deleting: what is recalled gains up to USED_MOST, what is a year old loses AGED. Tie-breakers."""
+YEAR = 365.25 * 86400e6
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked."""
+    """What is asked.
+
+    Attributes:
+        text: literal text.
+        k: how many hits at most.
+        kinds: only these kinds; None for all but entities and sessions.
+        vector: of the text.
+        budget_tokens: bound on the texts of all hits together.
+        explain: fill parts and path.
+        walk: what a unit of personalised PageRank around the question's names and best hits adds; 0 for none.
+    """
 
     text: str
     k: int
@@ -27,22 +52,80 @@ class Query:
     vector: Sequence[float] | None = None
     budget_tokens: int | None = None
     explain: bool = False
+    walk: float = 0.0
 
 
 class Search:
     """Searches one consistent state through one view."""
 
-    def __init__(self, reader: Reader, view: View, model: str = "") -> None:
-        self._reader, self._view, self._model = reader, view, model
+    def __init__(self, reader: Reader, view: View, model: str = "", weights: Weights | None = None) -> None:
+        self._reader, self._view, self._model, self._weights = reader, view, model, weights
 
     def best(self, query: Query) -> list[Hit]:
         """The best k hits, best first."""
         check(query)
         view = self._view.but(kinds=query.kinds or FOUND_BY_DEFAULT)
-        found = dict(self._reader.lexical(query_tokens(query.text[:LONGEST]), view, max(200, 4 * query.k)))
-        items = self._reader.get(found, view)
-        hits = [Hit(items[id], score, {"words": score} if query.explain else {}) for id, score in found.items()]
-        return within(hits[: query.k], query.budget_tokens)
+        question = read_question(query.text[:LONGEST], (view.as_of or view.now).date())
+        near = self._near(query, view)
+        found = self._found(query, question, view, near)
+        around = Surroundings.of(self._reader, found, view)
+        outlines = self._reader.outlines([*found, *around.ids], view)
+        scores = self._score(question, [_candidate(each, around, near) for each in outlines])
+        scores = _adjusted(scores, outlines, view.now)
+        if query.walk:
+            scores = self._walked(query, view, scores)
+        scores = [each for each in scores if each.total > 0][: query.k]
+        items = self._reader.get((each.id for each in scores), view)
+        said = set(found)
+        hits = [
+            Hit(items[each.id], each.total, each.parts, () if each.id in said else around.path(each.id, said))
+            for each in scores
+            if each.id in items
+        ]
+        return within(hits if query.explain else [replace(hit, parts={}, path=()) for hit in hits], query.budget_tokens)
+
+    def _near(self, query: Query, view: View) -> dict[str, float]:
+        if query.vector is None or not self._model:
+            return {}
+        return dict(self._reader.nearest(self._model, query.vector, view, max(CANDIDATES, 4 * query.k)))
+
+    def _found(self, query: Query, question: Question, view: View, near: dict[str, float]) -> list[str]:
+        """Ids of what words, vectors, dates and names bring."""
+        count = max(CANDIDATES, 3 * query.k)
+        found = [id for id, _ in self._reader.lexical(question.terms, view, count)]
+        found += near
+        found += self._linked(query, view)
+        return list(dict.fromkeys(found))
+
+    def _linked(self, query: Query, view: View) -> list[str]:
+        """Items that mention what the question names, or are about it."""
+        keys = [" ".join(name.casefold().split()) for name, _ in entities(query.text[:2000])][:NAMED]
+        names = view.but(kinds=("entity",))
+        found = [entity.id for key in dict.fromkeys(keys) for entity in self._reader.find(names, key, 4)]
+        if not found:
+            return []
+        wide = view.but(kinds=(*(view.kinds or ()), "entity"))
+        edges = self._reader.edges(found, wide, types=(MENTIONS, ABOUT), direction="in", limit=LINKED)
+        return [edge.source for edge in edges]
+
+    def _score(self, question: Question, candidates: Sequence[Candidate]) -> list[Score]:
+        counts = self._reader.frequencies(question.terms)
+        return score(question, candidates, counts, self._reader.size(), self._weights)
+
+    def _walked(self, query: Query, view: View, scores: list[Score]) -> list[Score]:
+        ranks = walk(self._reader, view, {each.id: each.total for each in scores[:20] if each.total > 0})
+        known = {each.id: each for each in scores}
+        for id in ranks:
+            known.setdefault(id, Score(id, 0.0))
+        lifted = [
+            Score(
+                id,
+                each.total + query.walk * ranks.get(id, 0.0),
+                {**each.parts, "walk": query.walk * ranks.get(id, 0.0)},
+            )
+            for id, each in known.items()
+        ]
+        return sorted(lifted, key=lambda each: -each.total)
 
 
 def check(query: Query) -> None:
@@ -70,3 +153,32 @@ def within(hits: list[Hit], budget_tokens: int | None) -> list[Hit]:
             left -= len(hit.item.text)
             kept.append(hit)
     return kept
+
+
+def _candidate(each: Outline, around: Surroundings, near: dict[str, float]) -> Candidate:
+    at = from_micros(each.at)
+    return Candidate(
+        each.id,
+        each.tokens,
+        each.author,
+        around.session.get(each.id, ""),
+        around.previous.get(each.id, ""),
+        around.next.get(each.id, ""),
+        around.asked.get(each.id, ""),
+        None if at is None else at.date(),
+        near.get(each.id),
+    )
+
+
+def _adjusted(scores: list[Score], outlines: Sequence[Outline], now: datetime) -> list[Score]:
+    """Use and age break ties: nothing is lost by them."""
+    present = to_micros(now) or 0
+    known = {each.id: each for each in outlines}
+    changed = []
+    for each in scores:
+        outline = known[each.id]
+        used = min(USED_MOST, USED * math.log1p(outline.uses))
+        aged = -AGED * (1 - math.exp(-max(0, present - outline.created) / YEAR)) if each.total > 0 else 0.0
+        total = max(each.total + used + aged, each.total * 0.5) if each.total > 0 else 0.0
+        changed.append(Score(each.id, total, {**each.parts, "use": used, "age": aged}))
+    return sorted(changed, key=lambda each: -each.total)

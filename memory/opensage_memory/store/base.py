@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from opensage_memory.item import Edge, Item
 from opensage_memory.scope import View
@@ -109,6 +109,26 @@ class Counts:
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
+class Outline(NamedTuple):
+    """What a search looks at of an item.
+
+    Attributes:
+        id: its id.
+        tokens: as they are indexed.
+        author: who wrote it.
+        at: microseconds since 1970 at which it was said or began to be true, None for always.
+        created: microseconds at which it became known.
+        uses: how many times it was recalled.
+    """
+
+    id: str
+    tokens: str
+    author: str
+    at: int | None
+    created: int
+    uses: int
+
+
 class Reader(Protocol):
     """Reads of one consistent state."""
 
@@ -155,6 +175,12 @@ class Reader(Protocol):
 
     def tokens(self, ids: Iterable[str]) -> dict[str, str]:
         """What is indexed for these items."""
+
+    def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
+        """What a search looks at of those items that the view shows, in the order of `ids`."""
+
+    def size(self) -> int:
+        """How many items there are, or were at most: what the rarity of a word is told from."""
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """In how many items each token occurs."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from opensage_memory.item import EDGE_TYPES, Edge, Item, from_micros
 from opensage_memory.scope import View
-from opensage_memory.store.base import Counts, Operation, Task, Tombstone, Vector
+from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.neo4j.connection import Run, pairs
 from opensage_memory.store.neo4j.dialect import Dialect
 from opensage_memory.store.neo4j.filters import chunks, shown
@@ -142,6 +142,22 @@ class Neo4jReader:
         """See `Reader`."""
         query = "UNWIND $ids AS id MATCH (n:Item {id: id}) RETURN n.id, n.tokens"
         return {row[0]: row[1] for part in chunks(ids) for row in self.run(query, ids=part)}
+
+    def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
+        """See `Reader`."""
+        wanted = list(dict.fromkeys(ids))
+        condition, values = shown(view)
+        query = (
+            f"UNWIND $ids AS id MATCH (n:Item {{id: id}}) WHERE {condition} "
+            "RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses"
+        )
+        rows = [row for part in chunks(wanted) for row in self.run(query, ids=part, **values)]
+        found = {row[0]: Outline(*row) for row in rows}
+        return [found[id] for id in wanted if id in found]
+
+    def size(self) -> int:
+        """See `Reader`."""
+        return int(self.run("MATCH (n:Item) RETURN count(n)")[0][0])
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """See `Reader`."""

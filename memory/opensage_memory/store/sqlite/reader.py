@@ -10,10 +10,10 @@ from typing import Any
 
 from opensage_memory.item import Edge, Item, from_micros
 from opensage_memory.scope import View, covers
-from opensage_memory.store.base import Counts, Operation, Task, Tombstone, Vector
+from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
-from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind
+from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
 
 TERMS = 100
@@ -184,6 +184,25 @@ class SqliteReader:
         for part in chunks(ids):
             found |= dict(self.link.execute(f"SELECT id, tokens FROM items WHERE id IN ({marks(part)})", part))
         return found
+
+    def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
+        """See `Reader`."""
+        wanted = list(dict.fromkeys(ids))
+        condition, values = shown(view)
+        found: dict[str, Outline] = {}
+        for part in chunks(wanted):
+            sql = (
+                "SELECT i.id, i.tokens, i.author, i.valid_from, i.created_at, i.uses FROM items i "
+                f"WHERE i.id IN ({marks(part)}) AND {condition}"
+            )
+            for row in self.link.execute(sql, [*part, *values]):
+                found[row[0]] = Outline(row[0], row[1], unbind(row[2]), row[3], row[4], row[5])
+        return [found[id] for id in wanted if id in found]
+
+    def size(self) -> int:
+        """See `Reader`."""
+        row = self.link.execute("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
+        return int(row[0]) if row else 0
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """See `Reader`."""
