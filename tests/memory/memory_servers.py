@@ -23,7 +23,7 @@ from opensage_memory.store.neo4j.values import LABELS
 GIVEN = {name: os.environ.get(f"OPENSAGE_NEO4J_{name}", "") for name in ("URI", "USER", "PASSWORD", "DATABASE")}
 PASSWORD = "opensage-test"
 START_SECONDS = 120.0
-OURS = ["Item", "Operation", "Tombstone", "Task", "Meta", "Model", "Lock", *LABELS.values()]
+OURS = ["Item", "Operation", "Tombstone", "Task", "Meta", "Model", "Lock", "Lease", *LABELS.values()]
 
 
 @dataclass

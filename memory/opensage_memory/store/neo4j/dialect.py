@@ -15,6 +15,7 @@ from opensage_memory.store.neo4j.locks import Lease, Lock, NodeLock
 
 UNIQUE = {
     "Lock": ("id",),
+    "Lease": ("id",),
     "Item": ("id",),
     "Operation": ("id",),
     "Tombstone": ("id",),
@@ -114,7 +115,7 @@ class ArcadeDialect:
 
     def prepare(self, alone: Run) -> None:
         """Constraints, indexes, full-text index: by one process at a time."""
-        make_unique(alone, "Lock")
+        make_unique(alone, "Lease")
         lease = Lease()
         lease.take(alone)
         try:

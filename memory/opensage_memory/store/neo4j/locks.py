@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 from opensage_memory.errors import StoreUnavailable
-from opensage_memory.store.neo4j.connection import WAIT_SECONDS, Run, patiently
+from opensage_memory.store.neo4j.connection import WAIT_SECONDS, Run, driver_module, patiently
 
 LEASE_SECONDS = 10.0
 
@@ -53,39 +53,44 @@ class NodeLock:
 
 
 class Lease:
-    """A lock for servers that find a conflict only at the commit: who may write is written down, for a while.
+    """A lock for servers that find conflicts only at the commit: a node of which there can be one says who may write.
 
     A writer that died is overtaken after `LEASE_SECONDS`; one that was overtaken cannot commit.
     """
 
     def __init__(self) -> None:
-        self._holder = secrets.token_hex(8)
+        self._mine = {"holder": secrets.token_hex(8), "length": int(LEASE_SECONDS * 1000)}
         self._until = 0.0
 
     def take(self, alone: Run) -> None:
         """Wait until nobody holds it."""
         end = time.monotonic() + WAIT_SECONDS
-        query = (
-            "MERGE (l:Lock {id: 0}) WITH l WHERE coalesce(l.until, 0) < timestamp() "
-            "SET l.holder = $holder, l.until = timestamp() + $length RETURN l.n"
-        )
-        while not patiently(lambda: alone(query, holder=self._holder, length=int(LEASE_SECONDS * 1000))):
+        while not patiently(lambda: self._taken(alone)):
             if time.monotonic() > end:
                 raise StoreUnavailable(f"another writer has held the memory for {WAIT_SECONDS:.0f} s: try again")
             time.sleep(0.005 + secrets.randbelow(20) / 1000)
         self._until = time.monotonic() + LEASE_SECONDS
 
+    def _taken(self, alone: Run) -> bool:
+        held = alone("MATCH (l:Lease {id: 0}) RETURN l.until < timestamp(), l.holder")
+        if held and not held[0][0]:
+            return False
+        if held:
+            alone("MATCH (l:Lease {id: 0}) WHERE l.holder = $holder DELETE l", holder=held[0][1])
+        try:
+            alone("CREATE (l:Lease {id: 0, holder: $holder, until: timestamp() + $length})", **self._mine)
+        except driver_module().exceptions.ConstraintError:
+            return False
+        return True
+
     def first(self, run: Run) -> int:
         """The number so far."""
-        return int(run("MATCH (l:Lock {id: 0}) RETURN coalesce(l.n, 0)")[0][0])
+        return int(run("MERGE (l:Lock {id: 0}) RETURN coalesce(l.n, 0)")[0][0])
 
     def last(self, run: Run, number: int) -> None:
-        """Give it back in the same transaction: with another holder this is no change, and nothing is kept."""
-        if not run(
-            "MATCH (l:Lock {id: 0}) WHERE l.holder = $holder SET l.n = $n, l.until = 0, l.holder = '' RETURN l.n",
-            holder=self._holder,
-            n=number,
-        ):
+        """Give it back in the same transaction; nothing is kept when another has it."""
+        run("MATCH (l:Lock {id: 0}) SET l.n = $n", n=number)
+        if not run("MATCH (l:Lease {id: 0}) WHERE l.holder = $holder DELETE l RETURN 1", **self._mine):
             raise StoreUnavailable(
                 f"nothing was written: a write that asks nothing for {LEASE_SECONDS:.0f} s is overtaken by others"
             )
@@ -93,11 +98,10 @@ class Lease:
     def keep(self, alone: Run) -> None:
         """Ask for more time when half of it is over."""
         if time.monotonic() > self._until - LEASE_SECONDS / 2:
-            query = "MATCH (l:Lock {id: 0}) WHERE l.holder = $holder SET l.until = timestamp() + $length RETURN l.n"
-            if patiently(lambda: alone(query, holder=self._holder, length=int(LEASE_SECONDS * 1000))):
+            query = "MATCH (l:Lease {id: 0}) WHERE l.holder = $holder SET l.until = timestamp() + $length RETURN 1"
+            if patiently(lambda: alone(query, **self._mine)):
                 self._until = time.monotonic() + LEASE_SECONDS
 
     def leave(self, alone: Run) -> None:
         """Give it back."""
-        query = "MATCH (l:Lock {id: 0}) WHERE l.holder = $holder SET l.until = 0, l.holder = '' RETURN l.n"
-        patiently(lambda: alone(query, holder=self._holder))
+        patiently(lambda: alone("MATCH (l:Lease {id: 0}) WHERE l.holder = $holder DELETE l", **self._mine))

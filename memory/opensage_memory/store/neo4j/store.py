@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from opensage_memory.errors import ReadOnly, StoreUnavailable
 from opensage_memory.item import digest, now
@@ -30,6 +30,7 @@ from opensage_memory.store.neo4j.writer import Neo4jWriter
 
 TRANSACTION_SECONDS = 300.0
 """How long one write may take on the server, with its waiting for other writers."""
+SCHEMES = ("neo4j", "neo4j+s", "neo4j+ssc", "bolt", "bolt+s", "bolt+ssc")
 
 
 class _Mine(threading.local):
@@ -65,7 +66,7 @@ class Neo4jStore:
         read_only: bool = False,
         sql_address: str = "",
     ) -> None:
-        parts = urlsplit(address)
+        parts = _parts(address)
         self._user = user or unquote(parts.username or "") or "neo4j"
         self._password = password or unquote(parts.password or "")
         host = parts.netloc.rpartition("@")[2]
@@ -79,7 +80,11 @@ class Neo4jStore:
         self._driver: Any = None
         self._pid = 0
         self._closed = False
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def from_environment(cls, address: str = "", *, read_only: bool = False) -> Neo4jStore:
@@ -102,12 +107,8 @@ class Neo4jStore:
 
     def _open(self) -> None:
         with explained(self.name, self._database):
-            try:
-                agent = str(self._connect().get_server_info().agent)
-            except ValueError as error:
-                raise StoreUnavailable(f"{self.name}: {error}; give neo4j://HOST:7687") from error
-            self._agent = agent
-            self._dialect: Dialect = self._arcade() if "ArcadeDB" in agent else Neo4jDialect()
+            self._agent = str(self._connect().get_server_info().agent)
+            self._dialect: Dialect = self._arcade() if "ArcadeDB" in self._agent else Neo4jDialect()
             if self.writable:
                 with self._session() as session:
                     self._dialect.prepare(alone(session))
@@ -127,7 +128,7 @@ class Neo4jStore:
                 auth=(self._user, self._password),
                 connection_timeout=10,
                 connection_acquisition_timeout=WAIT_SECONDS,
-                max_transaction_retry_time=10,
+                max_transaction_retry_time=3,
                 liveness_check_timeout=30,
                 notifications_min_severity="OFF",
                 user_agent="opensage",
@@ -251,3 +252,15 @@ class Neo4jStore:
         self._closed = True
         if self._driver is not None and self._pid == os.getpid():
             self._driver.close()
+
+
+def _parts(address: str) -> SplitResult:
+    """The parts of an address."""
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in SCHEMES and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    shown = address.rpartition("@")[2][:80]
+    raise StoreUnavailable(f"{shown!r} is no address of a server: give it as neo4j://localhost:7687")

@@ -14,8 +14,9 @@ from opensage_memory.store.base import Row
 Properties = dict[str, Any]
 
 _MARK = "\ue5a6"
-# Half a surrogate pair is no text for Bolt: it travels as the mark and its number, and so does the mark itself.
-_ODD = re.compile(f"[\ud800-\udfff{_MARK}]")
+# Half a surrogate pair is no text for Bolt, and ArcadeDB takes a value that begins with $ for the parameter of that
+# name: such a character travels as the mark and its number, and so does the mark itself.
+_ODD = re.compile(f"^[$]|[\ud800-\udfff{_MARK}]")
 _ESCAPED = re.compile(f"{_MARK}([0-9a-f]{{4}})")
 
 _FIELDS = (
@@ -32,7 +33,8 @@ LABELS = {kind: kind.title().replace("_", "") for kind in KINDS}
 def pack(value: Any) -> Any:
     """A parameter with every text in it as Bolt can carry it; `unpack` gives it back."""
     if isinstance(value, str):
-        return value if value.isascii() else _ODD.sub(lambda odd: f"{_MARK}{ord(odd[0]):04x}", value)
+        plain = value.isascii() and not value.startswith("$")
+        return value if plain else _ODD.sub(lambda odd: f"{_MARK}{ord(odd[0]):04x}", value)
     if isinstance(value, dict):
         return {name: pack(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
