@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from opensage_memory.errors import ReadOnly
-from opensage_memory.item import DERIVED_FROM, MENTIONS, NEXT, RELATES, SIMILAR, Edge, Item, digest
+from opensage_memory.item import DERIVED_FROM, MENTIONS, NEXT, RELATES, SIMILAR, Edge, Item, digest, to_micros
 from opensage_memory.scope import View
-from opensage_memory.store.base import Operation, Row, Store, Task, Tombstone
+from opensage_memory.store.base import Operation, Outline, Row, Store, Task, Tombstone
 from opensage_memory.text.words import index_text
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -465,6 +465,20 @@ def test_counts(store: Store) -> None:
         assert counts.kinds == {"fact": 3, "turn": 1}
         shown = reader.counts(view())
         assert (shown.items, shown.kinds) == (2, {"fact": 1, "turn": 1})
+
+
+def test_outlines_and_size(store: Store) -> None:
+    put(store, item("a", "apple pie", author=EVIL, valid_from=T0, uses=3), item("b"), item("c", scope="other"))
+    micros = to_micros(T0)
+    assert micros
+    with store.read() as reader:
+        found = reader.outlines(["b", "c", "a", "b", "none"], view())
+        assert found == [
+            Outline("b", index_text("text of b"), "", None, micros, 0),
+            Outline("a", index_text("apple pie"), EVIL, micros, micros, 3),
+        ]
+        assert reader.outlines([], view()) == []
+        assert reader.size() == 3
 
 
 def test_settings(store: Store) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from opensage_memory.item import EDGE_TYPES, Edge, Item, from_micros
 from opensage_memory.scope import View
+from opensage_memory.store.around import AROUND, Around
 from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.neo4j.connection import Run, pairs
 from opensage_memory.store.neo4j.dialect import Dialect
@@ -145,14 +146,37 @@ class Neo4jReader:
 
     def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
         """See `Reader`."""
-        wanted = list(dict.fromkeys(ids))
+        around = Around()
+        rows = self._outlined(list(dict.fromkeys(ids)), view)
+        around.read(self.edges(rows, types=AROUND))
+        ring = self._outlined([id for id in around.ids if id not in rows], view)
+        around.read(self.edges(ring, types=AROUND))
+        return around.outlines([*rows.values(), *ring.values()])
+
+    def _outlined(self, ids: list[str], view: View) -> dict[str, Outline]:
         condition, values = shown(view)
         query = (
             f"UNWIND $ids AS id MATCH (n:Item {{id: id}}) WHERE {condition} "
             "RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses"
         )
-        rows = [row for part in chunks(wanted) for row in self.run(query, ids=part, **values)]
-        found = {row[0]: Outline(*row) for row in rows}
+        found = {row[0]: Outline(*row) for part in chunks(ids) for row in self.run(query, ids=part, **values)}
+        return {id: found[id] for id in ids if id in found}
+
+    def size(self) -> int:
+        """See `Reader`."""
+        return int(self.run("MATCH (n:Item) RETURN count(n)")[0][0])
+
+    def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
+        """See `Reader`."""
+        wanted = list(dict.fromkeys(ids))
+        condition, values = shown(view)
+        found: dict[str, Outline] = {}
+        for part in chunks(wanted):
+            query = (
+                f"UNWIND $ids AS id MATCH (n:Item {{id: id}}) WHERE {condition} "
+                "RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses"
+            )
+            found |= {row[0]: Outline(*row) for row in self.run(query, ids=part, **values)}
         return [found[id] for id in wanted if id in found]
 
     def size(self) -> int:
