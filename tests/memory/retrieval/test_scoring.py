@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensage_memory.retrieval.scoring import Candidate, Weights, read_question, score, telling_terms
+from opensage_memory.retrieval.scoring import Candidate, Weights, read_question, score
 from opensage_memory.text import index_text
 
 
@@ -41,13 +41,13 @@ def test_a_rare_word_tells_more_than_a_common_one():
     assert hits[0].total > 2 * hits[1].total > 2 * hits[-1].total == 0
 
 
-def test_candidates_are_found_by_the_rarest_terms_within_a_bound():
-    question = read_question("red wine violin zither")
-    counts = {"red": 900, "wine": 90, "violin": 9}
-    assert telling_terms(question, counts) == ["violin", "wine", "red"]
-    assert telling_terms(question, counts, 100) == ["violin", "wine"]
-    assert telling_terms(question, counts, 0) == ["violin"]
-    assert telling_terms(question, {}) == []
+def test_repeated_words_count_each_time_and_parts_of_words_never():
+    texts = ["tea tea tea", "tea", "teas teapot steam"]
+    hits = ranked("tea", [Candidate(text, text) for text in texts], weights=Weights(length=0))
+    k1 = Weights().saturation
+    assert {hit.id: hit.total for hit in hits} == pytest.approx(
+        {texts[0]: 3 / (3 + k1), texts[1]: 1 / (1 + k1), texts[2]: 0}
+    )
 
 
 def test_an_answer_is_found_by_the_question_that_it_answers():
