@@ -166,23 +166,6 @@ class Neo4jReader:
         """See `Reader`."""
         return int(self.run("MATCH (n:Item) RETURN count(n)")[0][0])
 
-    def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
-        """See `Reader`."""
-        wanted = list(dict.fromkeys(ids))
-        condition, values = shown(view)
-        found: dict[str, Outline] = {}
-        for part in chunks(wanted):
-            query = (
-                f"UNWIND $ids AS id MATCH (n:Item {{id: id}}) WHERE {condition} "
-                "RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses"
-            )
-            found |= {row[0]: Outline(*row) for row in self.run(query, ids=part, **values)}
-        return [found[id] for id in wanted if id in found]
-
-    def size(self) -> int:
-        """See `Reader`."""
-        return int(self.run("MATCH (n:Item) RETURN count(n)")[0][0])
-
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """See `Reader`."""
         wanted = dict.fromkeys(terms, 0)
