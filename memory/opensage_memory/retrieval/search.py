@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from functools import lru_cache
 
 from opensage_memory.errors import BadInput
-from opensage_memory.item import ABOUT, KINDS, MENTIONS, from_micros, to_micros
+from opensage_memory.item import ABOUT, KINDS, MENTIONS, to_micros
 from opensage_memory.retrieval.hit import Hit
 from opensage_memory.retrieval.scoring import Candidate, Question, Score, Weights, read_question, score
-from opensage_memory.retrieval.surroundings import Surroundings
 from opensage_memory.retrieval.walk import walk
 from opensage_memory.scope import View
 from opensage_memory.store.base import Outline, Reader
@@ -29,7 +29,9 @@ LINKED = 40
 """Items that each of them brings."""
 USED, USED_MOST, AGED = 0.01, 0.03, 0.03
 """Ranking without deleting: what is recalled gains up to USED_MOST, what is a year old loses AGED. Tie-breakers."""
-YEAR = 365.25 * 86400e6
+DAY = 86_400_000_000
+"""Microseconds."""
+YEAR = 365.25 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,8 @@ class Search:
         question = read_question(query.text[:LONGEST], (view.as_of or view.now).date())
         near = self._near(query, view)
         found = self._found(query, question, view, near)
-        around = Surroundings.of(self._reader, found, view)
-        outlines = self._reader.outlines([*found, *around.ids], view)
-        scores = self._score(question, [_candidate(each, around, near) for each in outlines])
+        outlines = {each.id: each for each in self._reader.outlines(found, view)}
+        scores = self._score(question, [_candidate(each, near) for each in outlines.values()], max(60, 3 * query.k))
         scores = _adjusted(scores, outlines, view.now)
         if query.walk:
             scores = self._walked(query, view, scores)
@@ -78,7 +79,7 @@ class Search:
         items = self._reader.get((each.id for each in scores), view)
         said = set(found)
         hits = [
-            Hit(items[each.id], each.total, each.parts, () if each.id in said else around.path(each.id, said))
+            Hit(items[each.id], each.total, each.parts, path(outlines.get(each.id), said))
             for each in scores
             if each.id in items
         ]
@@ -108,9 +109,9 @@ class Search:
         edges = self._reader.edges(found, wide, types=(MENTIONS, ABOUT), direction="in", limit=LINKED)
         return [edge.source for edge in edges]
 
-    def _score(self, question: Question, candidates: Sequence[Candidate]) -> list[Score]:
+    def _score(self, question: Question, candidates: Sequence[Candidate], best: int) -> list[Score]:
         counts = self._reader.frequencies(question.terms)
-        return score(question, candidates, counts, self._reader.size(), self._weights)
+        return score(question, candidates, counts, self._reader.size(), self._weights, best=best)
 
     def _walked(self, query: Query, view: View, scores: list[Score]) -> list[Score]:
         ranks = walk(self._reader, view, {each.id: each.total for each in scores[:20] if each.total > 0})
@@ -155,28 +156,35 @@ def within(hits: list[Hit], budget_tokens: int | None) -> list[Hit]:
     return kept
 
 
-def _candidate(each: Outline, around: Surroundings, near: dict[str, float]) -> Candidate:
-    at = from_micros(each.at)
-    return Candidate(
-        each.id,
-        each.tokens,
-        each.author,
-        around.session.get(each.id, ""),
-        around.previous.get(each.id, ""),
-        around.next.get(each.id, ""),
-        around.asked.get(each.id, ""),
-        None if at is None else at.date(),
-        near.get(each.id),
-    )
+def path(each: Outline | None, said: Collection[str]) -> tuple[str, ...]:
+    """How an item that was not found by itself is joined to one that was."""
+    if each is None or each.id in said:
+        return ()
+    if each.asked in said:
+        return (f"{each.asked} <-REPLY_TO- {each.id}",)
+    if each.previous in said:
+        return (f"{each.previous} -NEXT-> {each.id}",)
+    return (f"{each.next} <-NEXT- {each.id}",) if each.next in said else ()
 
 
-def _adjusted(scores: list[Score], outlines: Sequence[Outline], now: datetime) -> list[Score]:
+def _candidate(each: Outline, near: dict[str, float]) -> Candidate:
+    day = None if each.at is None else _day(each.at // DAY)
+    links = (each.session, each.previous, each.next, each.asked)
+    return Candidate(each.id, each.tokens, each.author, *links, day, near.get(each.id))
+
+
+@lru_cache(maxsize=4096)
+def _day(number: int) -> date:
+    """The day that many days after 1970-01-01."""
+    return date(1970, 1, 1) + timedelta(days=number)
+
+
+def _adjusted(scores: list[Score], outlines: Mapping[str, Outline], now: datetime) -> list[Score]:
     """Use and age break ties: nothing is lost by them."""
     present = to_micros(now) or 0
-    known = {each.id: each for each in outlines}
     changed = []
     for each in scores:
-        outline = known[each.id]
+        outline = outlines[each.id]
         used = min(USED_MOST, USED * math.log1p(outline.uses))
         aged = -AGED * (1 - math.exp(-max(0, present - outline.created) / YEAR)) if each.total > 0 else 0.0
         total = max(each.total + used + aged, each.total * 0.5) if each.total > 0 else 0.0

@@ -119,6 +119,10 @@ class Outline(NamedTuple):
         at: microseconds since 1970 at which it was said or began to be true, None for always.
         created: microseconds at which it became known.
         uses: how many times it was recalled.
+        previous: id of the item before it in its conversation, empty for none (as the following).
+        next: id of the item after it.
+        asked: id of the question that it answers.
+        session: id of the session it is part of.
     """
 
     id: str
@@ -127,6 +131,10 @@ class Outline(NamedTuple):
     at: int | None
     created: int
     uses: int
+    previous: str = ""
+    next: str = ""
+    asked: str = ""
+    session: str = ""
 
 
 class Reader(Protocol):
@@ -177,7 +185,10 @@ class Reader(Protocol):
         """What is indexed for these items."""
 
     def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
-        """What a search looks at of those items that the view shows, in the order of `ids`."""
+        """What a search looks at of those items that the view shows, in the order of `ids`; then of their neighbours.
+
+        Neighbours are what `previous`, `next` and `asked` name, or what names the items so.
+        """
 
     def size(self) -> int:
         """How many items there are, or were at most: what the rarity of a word is told from."""

@@ -146,21 +146,24 @@ class Neo4jReader:
 
     def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
         """See `Reader`."""
-        around = Around()
-        rows = self._outlined(list(dict.fromkeys(ids)), view)
-        around.read(self.edges(rows, types=AROUND))
-        ring = self._outlined([id for id in around.ids if id not in rows], view)
-        around.read(self.edges(ring, types=AROUND))
-        return around.outlines([*rows.values(), *ring.values()])
+        wanted = list(dict.fromkeys(ids))
+        placed = {row[0]: row for row in self._outlined(wanted, view)}
+        rows = [placed[id] for id in wanted if id in placed]
+        ring = dict.fromkeys(end for row in rows for end in row[6:10] if end and end not in placed)
+        rows += self._outlined(list(ring), view)
+        there = {row[0] for row in rows}
+        return [Outline(*row[:6], *(end if end in there else "" for end in row[6:9]), row[10] or "") for row in rows]
 
-    def _outlined(self, ids: list[str], view: View) -> dict[str, Outline]:
+    def _outlined(self, ids: list[str], view: View) -> list[list[Any]]:
+        """Rows of an outline; behind `asked` the answer."""
         condition, values = shown(view)
+        links = ("(m)-[:NEXT]->(n)", "(n)-[:NEXT]->(m)", "(n)-[:REPLY_TO]->(m)", "(m)-[:REPLY_TO]->(n)")
+        ends = ", ".join(f"head([{link} | m.id])" for link in (*links, "(n)-[:PART_OF]->(m)"))
         query = (
             f"UNWIND $ids AS id MATCH (n:Item {{id: id}}) WHERE {condition} "
-            "RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses"
+            f"RETURN n.id, n.tokens, n.author, n.valid_from, n.created_at, n.uses, {ends}"
         )
-        found = {row[0]: Outline(*row) for part in chunks(ids) for row in self.run(query, ids=part, **values)}
-        return {id: found[id] for id in ids if id in found}
+        return [row for part in chunks(ids) for row in self.run(query, ids=part, **values)]
 
     def size(self) -> int:
         """See `Reader`."""

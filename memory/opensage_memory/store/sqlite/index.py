@@ -11,8 +11,6 @@ from typing import Protocol
 from opensage_memory.store.sqlite.filters import Value, chunks, marks
 from opensage_memory.text.words import FTS5_TOKENIZER
 
-MATCHES = 20_000
-"""Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
 Entry = tuple[int, str]
 """Number and tokens of an item."""
 
@@ -77,26 +75,13 @@ class Fts5Index:
         self, link: sqlite3.Connection, terms: Sequence[str], condition: str, values: Sequence[Value], k: int
     ) -> list[tuple[str, float]]:
         """Ids of the best k rows `i` of items for which the condition holds."""
-        query = " OR ".join('"' + term.replace('"', '""') + '"' for term in self._telling(link, terms))
+        query = " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)
         rows = link.execute(
             "SELECT i.id, -bm25(terms) AS score FROM terms CROSS JOIN items i ON i.seq = terms.rowid "
             f"WHERE terms MATCH ? AND {condition} ORDER BY score DESC, i.seq LIMIT ?",
             (query, *values, k),
         )
         return [(id, score) for id, score in rows]
-
-    def _telling(self, link: sqlite3.Connection, terms: Sequence[str]) -> list[str]:
-        """The rarest tokens: one that is in half of all items has no weight in BM25, and each costs its items' time."""
-        if len(terms) == 1:
-            return list(terms)
-        counts = sorted((self.frequency(link, term), term) for term in terms)
-        half, left, kept = self.size(link) / 2, MATCHES, list[str]()
-        for count, term in counts:
-            if kept and (count > half or count > left):
-                break
-            kept += [term] if count else []
-            left -= count
-        return kept or list(terms)
 
     def frequency(self, link: sqlite3.Connection, term: str) -> int:
         """In how many items a token is."""

@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opensage_memory.item import Edge, Item, from_micros
+from opensage_memory.item import NEXT, PART_OF, REPLY_TO, Edge, Item, from_micros
 from opensage_memory.scope import View, covers
 from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
-from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind, unbind
+from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
 
+MATCHES = 20_000
+"""Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
 TERMS = 100
 """Tokens in one full-text query."""
 
@@ -25,6 +27,7 @@ class SqliteReader:
 
     def __init__(self, link: sqlite3.Connection, index: TextIndex, matrices: Matrices) -> None:
         self.link, self.index, self._matrices = link, index, matrices
+        self._frequencies: dict[str, int] = {}
 
     def get(self, ids: Iterable[str], view: View | None = None) -> dict[str, Item]:
         """See `Reader`."""
@@ -66,13 +69,24 @@ class SqliteReader:
     def lexical(self, terms: Sequence[str], view: View, k: int) -> list[tuple[str, float]]:
         """See `Reader`."""
         condition, values = shown(view)
-        wanted = list(dict.fromkeys(terms))
+        wanted = self._telling(list(dict.fromkeys(terms)))
         if len(wanted) <= TERMS:
             return self.index.best(self.link, wanted, condition, values, k) if wanted and k > 0 else []
         scores: Counter[str] = Counter()
         for part in chunks(wanted, TERMS):
             scores.update(dict(self.index.best(self.link, part, condition, values, k)))
         return [(id, float(score)) for id, score in scores.most_common(k)]
+
+    def _telling(self, terms: list[str]) -> list[str]:
+        """The rarest tokens: one that is in half of all items has no weight in BM25, and each costs its items' time."""
+        counts = sorted((count, term) for term, count in self.frequencies(terms).items() if count)
+        half, left, kept = self.size() / 2, MATCHES, list[str]()
+        for count, term in counts:
+            if kept and (count > half or count > left):
+                break
+            kept.append(term)
+            left -= count
+        return kept
 
     def nearest(self, model: str, vector: Vector, view: View, k: int) -> list[tuple[str, float]]:
         """See `Reader`."""
@@ -188,16 +202,38 @@ class SqliteReader:
     def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
         """See `Reader`."""
         wanted = list(dict.fromkeys(ids))
-        condition, values = shown(view)
-        found: dict[str, Outline] = {}
-        for part in chunks(wanted):
-            sql = (
-                "SELECT i.id, i.tokens, i.author, i.valid_from, i.created_at, i.uses FROM items i "
-                f"WHERE i.id IN ({marks(part)}) AND {condition}"
+        placed = {row[1]: row for part in chunks(wanted) for row in self._outlined("i.id", part, view)}
+        rows = [placed[id] for id in wanted if id in placed]
+        known = {row[0] for row in rows}
+        ring = dict.fromkeys(end for row in rows for end in row[7:11] if end is not None and end not in known)
+        for part in chunks(ring):
+            rows += self._outlined("i.seq", part, view)
+        names = {row[0]: row[1] for row in rows}
+        return [
+            Outline(
+                *(row[1], row[2], unbind(row[3]), row[4], row[5], row[6]),
+                *(names.get(row[7], ""), names.get(row[8], ""), names.get(row[9], ""), row[11] or ""),
             )
-            for row in self.link.execute(sql, [*part, *values]):
-                found[row[0]] = Outline(row[0], row[1], unbind(row[2]), row[3], row[4], row[5])
-        return [found[id] for id in wanted if id in found]
+            for row in rows
+        ]
+
+    def _outlined(self, column: str, values: Sequence[Value], view: View) -> list[Any]:
+        """Rows of seq, id, tokens, author, valid_from, created_at, uses, previous, next, asked, answer, session."""
+        condition, more = shown(view)
+        one = "(SELECT {} FROM edges WHERE {} = i.seq AND type = '{}' LIMIT 1)"
+        links = [
+            one.format("source", "target", NEXT),
+            one.format("target", "source", NEXT),
+            one.format("target", "source", REPLY_TO),
+            one.format("source", "target", REPLY_TO),
+            "(SELECT s.id FROM edges e CROSS JOIN items s ON s.seq = e.target "
+            f"WHERE e.source = i.seq AND e.type = '{PART_OF}' LIMIT 1)",
+        ]
+        sql = (
+            f"SELECT i.seq, i.id, i.tokens, i.author, i.valid_from, i.created_at, i.uses, {', '.join(links)} "
+            f"FROM items i WHERE {column} IN ({marks(values)}) AND {condition}"
+        )
+        return self.link.execute(sql, [*values, *more]).fetchall()
 
     def size(self) -> int:
         """See `Reader`."""
@@ -206,7 +242,11 @@ class SqliteReader:
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """See `Reader`."""
-        return {term: self.index.frequency(self.link, term) for term in terms}
+        terms = list(terms)
+        for term in terms:
+            if term not in self._frequencies:
+                self._frequencies[term] = self.index.frequency(self.link, term)
+        return {term: self._frequencies[term] for term in terms}
 
     def vectors(self, model: str, ids: Iterable[str]) -> dict[str, list[float]]:
         """See `Reader`."""

@@ -23,6 +23,7 @@ class SqliteWriter(SqliteReader):
 
     def put(self, rows: Sequence[Row]) -> None:
         """See `Writer`."""
+        self._frequencies.clear()
         latest = {row.item.id: row for row in rows}
         known: dict[str, tuple[int, str]] = {}
         for part in chunks(latest):
@@ -77,6 +78,7 @@ class SqliteWriter(SqliteReader):
 
     def remove(self, ids: Iterable[str]) -> None:
         """See `Writer`."""
+        self._frequencies.clear()
         for part in chunks(dict.fromkeys(ids)):
             rows = self.link.execute(f"SELECT seq, tokens FROM items WHERE id IN ({marks(part)})", part).fetchall()
             seqs = [row[0] for row in rows]
