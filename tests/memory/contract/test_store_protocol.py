@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from opensage_memory.errors import ReadOnly
-from opensage_memory.item import DERIVED_FROM, MENTIONS, NEXT, RELATES, SIMILAR, Edge, Item, digest, to_micros
+from opensage_memory.item import (
+    DERIVED_FROM,
+    MENTIONS,
+    NEXT,
+    PART_OF,
+    RELATES,
+    REPLY_TO,
+    SIMILAR,
+    Edge,
+    Item,
+    digest,
+    to_micros,
+)
 from opensage_memory.scope import View
 from opensage_memory.store.base import Operation, Outline, Row, Store, Task, Tombstone
 from opensage_memory.text.words import index_text
@@ -479,6 +491,25 @@ def test_outlines_and_size(store: Store) -> None:
         ]
         assert reader.outlines([], view()) == []
         assert reader.size() == 3
+
+
+def test_an_outline_names_its_neighbours_and_brings_them(store: Store) -> None:
+    turns = [item(f"t{number}", kind="turn") for number in range(5)]
+    put(store, item("s", kind="session", scope="u"), *turns, item("hidden", scope="other"))
+    with store.write() as writer:
+        writer.put_edges([Edge(f"t{number}", NEXT, f"t{number + 1}") for number in range(4)])
+        writer.put_edges([Edge(f"t{number}", PART_OF, "s") for number in range(5)])
+        writer.put_edges([Edge("t3", REPLY_TO, "t1"), Edge("hidden", NEXT, "t0"), Edge("t4", REPLY_TO, "hidden")])
+    with store.read() as reader:
+        found = {each.id: each for each in reader.outlines(["t2", "none"], view())}
+        assert list(found)[0] == "t2"
+        assert set(found) == {"t1", "t2", "t3"}
+        assert found["t2"][6:] == ("t1", "t3", "", "s")
+        assert found["t3"][6:] == ("t2", "", "t1", "s")
+        assert {each.id for each in reader.outlines(["t1"], view())} == {"t0", "t1", "t2", "t3"}
+        assert reader.outlines(["t0"], view())[0][6:] == ("", "t1", "", "s")
+        assert reader.outlines(["t4"], view())[0][6:] == ("t3", "", "", "s")
+        assert reader.outlines(["t0"], view("*"))[0][6:] == ("hidden", "t1", "", "s")
 
 
 def test_settings(store: Store) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from opensage_memory.item import EDGE_TYPES, Edge, Item, from_micros
 from opensage_memory.scope import View
-from opensage_memory.store.around import AROUND, Around
 from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.neo4j.connection import Run, pairs
 from opensage_memory.store.neo4j.dialect import Dialect
@@ -152,7 +151,8 @@ class Neo4jReader:
         ring = dict.fromkeys(end for row in rows for end in row[6:10] if end and end not in placed)
         rows += self._outlined(list(ring), view)
         there = {row[0] for row in rows}
-        return [Outline(*row[:6], *(end if end in there else "" for end in row[6:9]), row[10] or "") for row in rows]
+        told = [[end if end in there else "" for end in row[6:9]] for row in rows]
+        return [Outline(*[*row[:6], *ends, row[10] or ""]) for row, ends in zip(rows, told, strict=True)]
 
     def _outlined(self, ids: list[str], view: View) -> list[list[Any]]:
         """Rows of an outline; behind `asked` the answer."""
