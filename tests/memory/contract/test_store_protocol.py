@@ -502,7 +502,7 @@ def test_an_outline_names_its_neighbours_and_brings_them(store: Store) -> None:
         writer.put_edges([Edge("t3", REPLY_TO, "t1"), Edge("hidden", NEXT, "t0"), Edge("t4", REPLY_TO, "hidden")])
     with store.read() as reader:
         found = {each.id: each for each in reader.outlines(["t2", "none"], view())}
-        assert list(found)[0] == "t2"
+        assert next(iter(found)) == "t2"
         assert set(found) == {"t1", "t2", "t3"}
         assert found["t2"][6:] == ("t1", "t3", "", "s")
         assert found["t3"][6:] == ("t2", "", "t1", "s")
