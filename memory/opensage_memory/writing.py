@@ -41,6 +41,8 @@ MENTIONED = 32
 MAX_SOURCES = 200
 NAMED = ("session", "document", "entity", "procedure", "symbol", "summary", *EPISODIC[1:])
 """Kinds of which a key names one item: the same key again is the same item."""
+ASKS = re.compile("[?\uff1f\u061f\u037e]")
+"""Question marks: Latin, full-width, Arabic, Greek."""
 RECALLED = re.compile(r"<memory\b[^>]{0,200}>.*?</memory>\s*", re.S)
 """What `context` wrote into a prompt."""
 _RECALL_ENDS = "</memory>"
@@ -243,7 +245,7 @@ class Adder:
         answered = new.reply_to
         if last is not None:
             self._edges.append(Edge(last.id, NEXT, item.id))
-            if not answered and "?" in last.text and last.author != item.author:
+            if not answered and ASKS.search(last.text) and last.author != item.author:
                 answered = last.id
         if answered:
             self._edges.append(Edge(item.id, REPLY_TO, answered))

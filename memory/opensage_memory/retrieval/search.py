@@ -21,7 +21,7 @@ FOUND_BY_DEFAULT = tuple(kind for kind in KINDS if kind not in ("entity", "sessi
 LONGEST = 20_000
 """Characters of a query that are read."""
 MAX_K = 1000
-CANDIDATES = 240
+CANDIDATES = 100
 """Items that the words of a question bring at least; their surroundings come on top."""
 NAMED = 8
 """Names in a question that are looked up."""

@@ -109,6 +109,10 @@ class Counts:
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
+RING = 40
+"""Items, the best ones, whose neighbours are looked at too."""
+
+
 class Outline(NamedTuple):
     """What a search looks at of an item.
 
@@ -187,7 +191,7 @@ class Reader(Protocol):
     def outlines(self, ids: Iterable[str], view: View) -> list[Outline]:
         """What a search looks at of those items that the view shows, in the order of `ids`; then of their neighbours.
 
-        Neighbours are what `previous`, `next` and `asked` name, or what names the items so.
+        Neighbours are what `previous`, `next` and `asked` of the first `RING` name, or what names these so.
         """
 
     def size(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from opensage_memory.item import EDGE_TYPES, Edge, Item, from_micros
 from opensage_memory.scope import View
-from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
+from opensage_memory.store.base import RING, Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.neo4j.connection import Run, pairs
 from opensage_memory.store.neo4j.dialect import Dialect
 from opensage_memory.store.neo4j.filters import chunks, shown
@@ -148,7 +148,7 @@ class Neo4jReader:
         wanted = list(dict.fromkeys(ids))
         placed = {row[0]: row for row in self._outlined(wanted, view)}
         rows = [placed[id] for id in wanted if id in placed]
-        ring = dict.fromkeys(end for row in rows for end in row[6:10] if end and end not in placed)
+        ring = dict.fromkeys(end for row in rows[:RING] for end in row[6:10] if end and end not in placed)
         rows += self._outlined(list(ring), view)
         there = {row[0] for row in rows}
         told = [[end if end in there else "" for end in row[6:9]] for row in rows]

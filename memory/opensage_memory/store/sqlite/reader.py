@@ -10,13 +10,13 @@ from typing import Any
 
 from opensage_memory.item import NEXT, PART_OF, REPLY_TO, Edge, Item, from_micros
 from opensage_memory.scope import View, covers
-from opensage_memory.store.base import Counts, Operation, Outline, Task, Tombstone, Vector
+from opensage_memory.store.base import RING, Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
 from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
 
-MATCHES = 20_000
+MATCHES = 10_000
 """Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
 TERMS = 100
 """Tokens in one full-text query."""
@@ -205,7 +205,7 @@ class SqliteReader:
         placed = {row[1]: row for part in chunks(wanted) for row in self._outlined("i.id", part, view)}
         rows = [placed[id] for id in wanted if id in placed]
         known = {row[0] for row in rows}
-        ring = dict.fromkeys(end for row in rows for end in row[7:11] if end is not None and end not in known)
+        ring = dict.fromkeys(end for row in rows[:RING] for end in row[7:11] if end is not None and end not in known)
         for part in chunks(ring):
             rows += self._outlined("i.seq", part, view)
         names = {row[0]: row[1] for row in rows}
