@@ -19,6 +19,7 @@ HIDDEN = (
     "rule deny {rule} may speak of it: what it runs cannot be seen beforehand. Write it as plain commands, without "
     "variables, wildcards or quoted scripts in the place of a command"
 )
+_DEFAULT = "default"
 
 
 class Ruling(NamedTuple):
@@ -27,6 +28,11 @@ class Ruling(NamedTuple):
     verdict: Verdict
     why: str
     person: bool = False
+
+    @property
+    def by_default(self) -> bool:
+        """Whether no rule speaks of the call."""
+        return self.verdict == "allow" and self.why == _DEFAULT
 
 
 @dataclass(slots=True)
@@ -60,7 +66,7 @@ class Policy:
             return Ruling(tool.approval, f"default of {tool.name}")
         if tool.changes and not isolated:
             return Ruling("ask", "there is no isolation")
-        return Ruling("allow", "default")
+        return Ruling("allow", _DEFAULT)
 
     def _ruled(self, subject: Subject) -> Ruling | None:
         denies = _touching(self.deny, subject)

@@ -141,7 +141,7 @@ def _pinned(task: str, messages: list[Message], room: int) -> str:
     room = max(400, min(room, _PINNED))
     parts = ["[Earlier messages were compacted. The task goes on; do not start again.]", "## Task", task[:room]]
     said = [m["content"] for m in messages if m["role"] == "user" and m["content"] not in (None, task)]
-    said = [text for text in said if not text.startswith("[Earlier messages were compacted")]
+    said = [text for text in said if not text.startswith(("[Earlier messages were compacted", "<memory>"))]
     if said:
         parts += ["## Also said by the user", "\n".join(said)[-room:]]
     plans = [m["content"] for m in messages if m["role"] == "assistant" and _PLAN.search(m.get("content") or "")]

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from opensage.errors import ConfigError
 from opensage.files import read_regular
 from opensage.mcp.spec import McpServerSettings, ServerName
+from opensage.memory.settings import MemorySettings
 from opensage.models.providers import LOCAL_SCHEMES, default_model, provider_of
 from opensage.secrets import compiled
 from opensage.spec import Count, CountOrZero, Limits, Positive
@@ -124,6 +125,8 @@ class Settings(BaseModel):
     """MCP servers by name; see docs/mcp.md. A project's start programs on this machine, so they need trust."""
     toolkits: Toolkits = Field(default_factory=Toolkits)
     """What toolkits may install."""
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    """What is remembered between sessions; see docs/memory.md."""
     tracing: Literal["off", "on", "content"] = "off"
     """OpenTelemetry spans; "content" puts messages, arguments and results into them."""
 
@@ -189,6 +192,10 @@ class Layers:
             return not all(_familiar(model, usual) for model in wished)
         if key == "sandbox":
             return _opens(own, full)
+        if key == "memory.enabled":
+            return bool(theirs)
+        if key == "memory.budget_tokens":
+            return bool(theirs > mine)
         if key == "permissions.allow":
             return not isolates((own if _opens(own, full) else full).sandbox)
         return True
@@ -286,6 +293,11 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         text = env.get(f"OPENSAGE_{name.upper()}")
         if text:
             found[name] = _value(text)
+    inner = {name: text for name in MemorySettings.model_fields if (text := env.get(f"OPENSAGE_MEMORY_{name.upper()}"))}
+    if inner:
+        table = found.get("memory")
+        table = table if isinstance(table, dict) else {}
+        found["memory"] = {**table, **{name: _value(text) for name, text in inner.items()}}
     return found
 
 

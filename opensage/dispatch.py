@@ -131,7 +131,7 @@ class Dispatcher:
         if refusal := self._run.budget.start_tool():
             self._post(self._answer(call, f"[not run: {refusal}]", ok=False, synthetic="limit"))
             return
-        self._post(self._run.session.record(ToolStarted(id=call.id, name=call.name)))
+        self._post(self._run.session.record(ToolStarted(id=call.id, name=call.name, source=_foreign(tool))))
         edited = decision.arguments
         value, ok = await self._invoke(tool, call, dict(arguments if edited is None else edited))
         diff = value.diff if isinstance(value, ToolOutput) else ""
@@ -209,6 +209,10 @@ class Dispatcher:
         for call in list(self._run.session.conversation.open.values()):
             if call.id in ours:
                 self._answer(call, text, ok=False, synthetic=synthetic)
+
+
+def _foreign(tool: Tool) -> str:
+    return tool.source if tool.source.startswith(("mcp:", "toolkit:")) else ""
 
 
 def _short(arguments: Mapping[str, Any]) -> str:

@@ -24,9 +24,10 @@ from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
 from opensage.loop import loop
 from opensage.mcp.servers import McpServers
+from opensage.memory.opening import memory_of
 from opensage.messages import ToolCall
 from opensage.models import default_model, open_model, robust
-from opensage.models.cassette import Recording
+from opensage.models.cassette import Recording, Replaying
 from opensage.models.masked import Masked
 from opensage.models.registry import home_dir
 from opensage.options import Options, Result
@@ -64,14 +65,19 @@ def run(task: str | None, **options: Unpack[Options]) -> Result:
 async def arun(task: str | None, **options: Unpack[Options]) -> Result:
     """Like `run`, in a running event loop."""
     events: list[Event] = []
-    async with aclosing(stream(task, **options)) as running:  # type: ignore[type-var]
-        async for event in running:
-            if event.seq >= 0:
-                events.append(event)
+    engine = Engine(**options)
+    try:
+        async with aclosing(engine.turn(task)) as running:  # type: ignore[type-var]
+            async for event in running:
+                if event.seq >= 0:
+                    events.append(event)
+    finally:
+        await engine.close()
     last = events[-1]
     if not isinstance(last, RunFinished):
         raise OpenSageError("the run ended without a result; this is a defect of the kit")
-    return Result(last.status, last.text, last.reason, last.usage, last.session, events)
+    warnings = [engine.warning] if engine.warning else []
+    return Result(last.status, last.text, last.reason, last.usage, last.session, events, warnings)
 
 
 async def stream(task: str | None, **options: Unpack[Options]) -> AsyncIterator[Event]:
@@ -121,6 +127,7 @@ class Engine:
         self._mcp = McpServers(servers, self.mask, workdir=self.workdir) if servers else None
         self._wished = options.get("sandbox", "auto")
         self.sandbox = self._open_sandbox(self._wished)
+        self.keeper = memory_of(options.get("memory"), self.workdir, self.mask)
         self.policy = options.get("policy") or Policy()
         self.state: dict[str, Any] = {}
         self._closed = self._mcp_started = False
@@ -134,6 +141,12 @@ class Engine:
             self.session.close()
             raise
         self._watch = SettingsWatch(self.workdir, self.session.id)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Let the memory follow the session."""
+        if self.keeper is not None:
+            self.keeper.enter(state_folder(self.workdir) / "sessions", self.session.id)
 
     def _open_model(self, wished: str | Model | None) -> Model:
         if isinstance(wished, Model):
@@ -238,15 +251,17 @@ class Engine:
             yield run.finish(status, "nothing was left to do", text)
             return
         try:
-            for event in self._begin(task):
+            for event in await self._begin(task):
                 yield event
             async with aclosing(loop(run)) as events:
                 async for event in events:
                     for earlier in run.told(event.seq) if run.outbox else ():
                         yield earlier
                     yield event
-                    if isinstance(event, ModelReply) and event.cost is None:
-                        for note in self._price_unknown():
+                    if isinstance(event, ModelReply):
+                        if self.keeper is not None:
+                            self.keeper.turn_ended()
+                        for note in self._price_unknown() if event.cost is None else ():
                             yield note
         except OpenSageError as error:
             await self.member.finish()
@@ -258,6 +273,8 @@ class Engine:
             await self.member.finish()
             if run.finished is None:
                 self._settle(run, "cancelled", "cancelled by the user")
+            if self.keeper is not None and self.member.above is None:
+                self.keeper.run_ended()
 
     async def _start_mcp(self) -> list[str]:
         """Before the first turn; returns what to tell the person."""
@@ -272,11 +289,29 @@ class Engine:
         if task is not None and not task.strip():
             raise ConfigError("the task is empty; say what is to be done")
 
-    def _begin(self, task: str | None) -> list[Event]:
+    async def _begin(self, task: str | None) -> list[Event]:
         if task is None:
             resumable = {tool.name for tool in self.toolbox if tool.resumable}
             return self.session.close_open_calls(only_started=True, keep=resumable)
-        return [*self.session.close_open_calls(), self.session.record(UserMessage(text=task))]
+        closed = self.session.close_open_calls()
+        return [*closed, *await self._recall(task), self.session.record(UserMessage(text=task))]
+
+    async def _recall(self, task: str) -> list[Event]:
+        """What the memory has about a task, put before it."""
+        reach = self.member.reach()
+        if reach is None or self.keeper is None or isinstance(self.model, (Recording, Replaying)):
+            return []  # a cassette plays what it recorded, whatever is remembered since
+        from opensage.memory.recall import SMALL_TOKENS, recalled
+
+        budget = self.keeper.place.settings.budget_tokens
+        if getattr(self.model, "needs_coach", False):
+            budget = min(budget, SMALL_TOKENS)
+        try:
+            found = await recalled(reach, task, budget, self.session.summary.recalled)
+        except OpenSageError as error:
+            self.keeper.failed(error)
+            return [Progress(text=self.keeper.trouble)]
+        return [] if found is None else [self.session.record(found)]
 
     def _nothing_to_do(self) -> bool:
         summary, conversation = self.session.summary, self.session.conversation
@@ -399,6 +434,7 @@ class Engine:
         if store.path(wished).stem != self.session.id:
             old, self.session = self.session, self._open_session(wished)
             old.close()
+            self._keep()
             self.member.team.enter(self.session.id)
             if self.session.delegations:
                 self.member.team.restore(self.session.delegations)
@@ -433,9 +469,13 @@ class Engine:
                 await self._mcp.close()
             await self.sandbox.close()
             await self.member.team.close()
+            if self.keeper is not None:
+                await self.keeper.close()
             await self.model.close()
         finally:
             self.warning = self._watch.close()
+            if self.keeper is not None and self.keeper.trouble:
+                self.warning = "; ".join(text for text in (self.warning, self.keeper.trouble) if text)
             self.session.close()
             if self.tracing is not None:
                 self.warning = self.warning or await self.tracing.flush()

@@ -85,5 +85,9 @@ class SandboxLost(SandboxError):
     """The running sandbox died under the agent; it is restarted once, then the run stops."""
 
 
+class MemoryUnavailable(OpenSageError):
+    """The graph memory cannot be opened, read or written, or was asked for what it has not."""
+
+
 class PathRefused(ToolError):
     """A path leaves the workspace, directly, by `..` or through a symlink."""

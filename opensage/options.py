@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from opensage.approval import Approver, Policy
 from opensage.log.events import Event
 from opensage.mcp import McpServer
+from opensage.memory.settings import MemorySettings
 from opensage.protocols import Model, Sandbox
 from opensage.secrets import Mask
 from opensage.spec import AgentSpec, Limits
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
         policy: permission rules.
         ask: answers questions of the agent.
         mask: the secrets to hide; those of the environment without it.
+        memory: whether to remember and recall; or where, as a path, an address or settings; see docs/memory.md.
         tracing: "off", "on", "content" or a `Tracing`; see docs/tracing.md.
     """
 
@@ -60,6 +62,7 @@ class Options(TypedDict, total=False):
     policy: Policy | None
     ask: Callable[[str], Awaitable[str]] | None
     mask: Mask | None
+    memory: bool | str | os.PathLike[str] | MemorySettings | None
     tracing: str | Tracing | None
 
 
@@ -73,6 +76,7 @@ class Result:
         reason: why it stopped, when it is not done.
         usage: model calls, tool calls, tokens and cost (None when the price is unknown).
         events: every event of this run.
+        warnings: what the person should know besides, e.g. that the memory could not be written.
     """
 
     status: str
@@ -81,3 +85,4 @@ class Result:
     usage: dict[str, Any]
     session_id: str
     events: list[Event] = field(repr=False)
+    warnings: list[str] = field(default_factory=list)

@@ -27,6 +27,9 @@ async def permit(
     if earlier is not None:  # decided before the process ended
         return _within_rules(run, tool, arguments, Decision(earlier.allowed, earlier.reason, earlier.arguments))
     ruling = _ruling(run, tool, arguments)
+    if tool.asks is not None and ruling.by_default and (why := await tool.asks(arguments)):
+        async with run.asking:
+            return await _ask(run, tool, call, arguments, Ruling("ask", why), post)
     if ruling.verdict == "ask":
         async with run.asking:  # in call order: the lock is fair
             ruling = _ruling(run, tool, arguments)  # an answer to another call may be remembered for this one too

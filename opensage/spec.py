@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,3 +64,5 @@ class AgentSpec(BaseModel):
     """Names of the toolkits it may use; None means all that its creator may, but none when `tools` are named."""
     limits: Limits | None = None
     """Its own limits, inside the run's."""
+    memory_scope: Literal["own", "shared", "none"] = "own"
+    """Whose memory it has: its own and what is published, its creator's, or none."""

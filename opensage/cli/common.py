@@ -61,6 +61,7 @@ def open_engine(
         session=session,
         ask=ask,
         mask=masking.use_patterns(settings.secrets.patterns, secrets_of(servers, os.environ)),
+        memory=settings.memory,
         tracing=settings.tracing,
     )
 

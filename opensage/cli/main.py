@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from opensage.cli import agents, machine, mcp, sessions, toolkit
+from opensage.cli import agents, machine, mcp, memory, sessions, toolkit
 from opensage.errors import OpenSageError
 
 # Of the installed click or of typer's own copy of it, whichever this typer uses.
@@ -33,6 +33,7 @@ app.add_typer(machine.sandbox, name="sandbox")
 app.add_typer(machine.models, name="models")
 app.add_typer(toolkit.app, name="toolkit")
 app.add_typer(mcp.app, name="mcp")
+app.add_typer(memory.app, name="memory")
 app.command("doctor")(machine.doctor)
 app.command("fork")(sessions.fork)
 

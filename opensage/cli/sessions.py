@@ -92,8 +92,19 @@ def export(
 
 @app.command("rm")
 def remove(session: Id, workdir: Workdir = Path(".")) -> None:
-    """Delete a session."""
-    typer.echo(f"removed {open_store(workdir).remove(session)}")
+    """Delete a session, and what the memory has of it; facts that were remembered in it stay."""
+    from opensage.cli.memory_common import place_of
+    from opensage.errors import OpenSageError
+    from opensage.memory.forgotten import forget_session
+
+    removed = open_store(workdir).remove(session)
+    typer.echo(f"removed {removed}")
+    try:
+        place = place_of(workdir, None, None)
+        if place.exists and (count := forget_session(place, removed)):
+            typer.echo(f"forgot {count} item(s) of it; for good with: opensage memory forget --purge")
+    except OpenSageError as error:
+        typer.echo(f"warning: the memory of it stays: {error}", err=True)
 
 
 def fork(

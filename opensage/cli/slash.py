@@ -21,7 +21,7 @@ _HELP = {
     "/help": "this list",
     "/agents": "agents that the session made",
     "/toolkits": "toolkits that can be used",
-    "/memory": "what is remembered between sessions",
+    "/memory [WORDS]": "what is remembered between sessions, or what of it has these words",
     "/model [NAME]": "the model in use, or use another one for the next message",
     "/cost": "tokens and cost of this session",
     "/diff": "what changed in the files since the chat began",
@@ -142,11 +142,15 @@ class Slash:
             self._screen.say(f"{item.spec.line} [{tools}]")
         self._screen.say(f"the agent's tools: {', '.join(self._engine.toolbox.shown)}", "dim")
 
-    async def _memory(self, _rest: str) -> None:
-        self._screen.say(
-            "nothing is remembered between sessions: the memory is not built yet. "
-            "/resume goes on with an earlier session; AGENTS.md of the folder is read by every one."
-        )
+    async def _memory(self, query: str) -> None:
+        reach = self._engine.member.reach()
+        if reach is None:
+            self._screen.say("nothing is remembered: the memory is off ([memory] enabled = false)")
+            return
+        from opensage.cli.memory_common import overview
+
+        for line in await reach.place.call(lambda: overview(reach, query)):
+            self._screen.say(line)
 
     async def _model(self, name: str) -> None:
         if name:

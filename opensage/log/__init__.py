@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from opensage.log.events import Event
+from opensage.log.memory_events import Recalled  # so that they can be decoded
 from opensage.log.session import Session
 from opensage.log.store import SessionStore
-from opensage.log.toolkit_events import ToolkitMade, ToolkitRetired  # so that they can be decoded
+from opensage.log.toolkit_events import ToolkitMade, ToolkitRetired
 
-__all__ = ["Event", "Session", "SessionStore", "ToolkitMade", "ToolkitRetired"]
+__all__ = ["Event", "Recalled", "Session", "SessionStore", "ToolkitMade", "ToolkitRetired"]

@@ -19,6 +19,7 @@ from opensage.log.events import (
     ToolStarted,
     UserMessage,
 )
+from opensage.log.memory_events import Recalled
 from opensage.messages import Message, ToolCall
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -127,7 +128,7 @@ class Conversation:
         self.task = self.task or event.text
         self._add(event.seq, {"role": "user", "content": event.text})
 
-    def _on_note(self, event: Note | BoardRead) -> None:
+    def _on_note(self, event: Note | BoardRead | Recalled) -> None:
         if event.text:  # an agent may have read only its own posts, and providers refuse an empty message
             self._add(event.seq, {"role": "user", "content": event.text})
 
@@ -222,6 +223,7 @@ _HANDLERS: dict[type[Event], Any] = {
     UserMessage: Conversation._on_user,
     Note: Conversation._on_note,
     BoardRead: Conversation._on_note,
+    Recalled: Conversation._on_note,
     ModelReply: Conversation._on_reply,
     ApprovalDecided: Conversation._on_decided,
     ToolStarted: Conversation._on_started,

@@ -164,6 +164,8 @@ class ToolStarted(Event):
     type: ClassVar[str] = "tool.started"
     id: str = ""
     name: str = ""
+    source: str = ""
+    """Where the tool is from when it is a toolkit's or an MCP server's: "toolkit:NAME", "mcp:SERVER"."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -280,6 +282,7 @@ class AgentSaved(Event):
     type: ClassVar[str] = "agent.saved"
     agent: str = ""
     path: str = ""
+    description: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

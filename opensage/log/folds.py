@@ -22,6 +22,7 @@ from opensage.log.events import (
     ToolResult,
     UserMessage,
 )
+from opensage.log.memory_events import Recalled
 from opensage.messages import Usage
 
 
@@ -60,6 +61,8 @@ class Summary:
     run_tool_calls: int = 0
     agents: int = 0
     recovered: list[str] = field(default_factory=list)
+    recalled: set[str] = field(default_factory=set)
+    """Ids of items of the memory that the agent was shown."""
     remembered: list[tuple[str, bool]] = field(default_factory=list)
     """Permission rules a person gave for the rest of the session: (rule, allowed)."""
 
@@ -89,6 +92,8 @@ class Summary:
                 self.ended = event.time
             case ApprovalDecided() if event.remember:
                 self.remembered.append((event.remember, event.allowed))
+            case Recalled():
+                self.recalled.update(event.ids)
             case Recovered():
                 self.recovered.append(event.detail)
             case _:

@@ -27,7 +27,7 @@ class SessionStore:
 
     def __init__(self, folder: Path, mask: Mask | None = None) -> None:
         self.folder = folder
-        self._mask = mask
+        self.mask = self._mask = mask
 
     def ids(self) -> list[str]:
         """All ids, oldest first, without those of sub-agents. What is no regular file is no session."""

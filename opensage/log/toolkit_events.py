@@ -18,6 +18,7 @@ class ToolkitMade(Event):
     version: int = 0
     hash: str = ""
     agent: str = ""
+    description: str = ""
     tools: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 

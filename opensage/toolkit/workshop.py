@@ -250,7 +250,15 @@ class Shelf:
         if ctx.record is not None:
             tools = {tool.title: tool.signature for tool in spec.tools}
             ctx.record(
-                ToolkitMade(name=spec.name, version=version, hash=spec.hash, agent=self.agent, tools=tools, report=told)
+                ToolkitMade(
+                    name=spec.name,
+                    version=version,
+                    hash=spec.hash,
+                    agent=self.agent,
+                    description=spec.description,
+                    tools=tools,
+                    report=told,
+                )
             )
         return item, report
 

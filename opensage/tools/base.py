@@ -73,6 +73,7 @@ class Tool:
         changes: whether it can change files or run programs (asked for outside an isolating sandbox).
         resumable: whether a call that was at work when the process ended is simply made again: it finds what it began.
         target: name of the argument that permission patterns match first, e.g. "command", "path".
+        asks: looks at the arguments and says why a person is asked although no rule says so; "" for no need.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Tool:
     changes: bool = False
     resumable: bool = False
     target: str | None = None
+    asks: Callable[[Mapping[str, Any]], Awaitable[str]] | None = None
     func: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

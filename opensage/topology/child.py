@@ -147,7 +147,7 @@ class Delegate(Engine):
         self.child, self._caller = child, above
         self.spec, self.limits = child.spec, child.share.limits
         self.approve, self.ask, self.mask = above.approve, above.ask, above.mask
-        self.tracing = above.tracing
+        self.tracing, self.keeper = above.tracing, above.keeper
         self.spans = None if self.tracing is None else self.tracing.spans(self.mask)
         self.workdir = child.workdir or above.workdir
         self.model = child.caller.team.model(child.spec.model, above.model)

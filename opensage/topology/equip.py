@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opensage.errors import ConfigError
+from opensage.memory import MEMORY_TOOLS
 from opensage.toolkit.workshop import TOOLKIT_TOOLS, Shelf
+from opensage.tools.base import Tool
 from opensage.tools.toolbox import Toolbox
 from opensage.topology.tools import AGENT_TOOLS, topology_tools
 
 if TYPE_CHECKING:
     from opensage.topology.member import Member
 
-OWN = frozenset([*AGENT_TOOLS, *TOOLKIT_TOOLS])
+OWN = frozenset([*AGENT_TOOLS, *TOOLKIT_TOOLS, *MEMORY_TOOLS])
 """Tools that are made anew for each agent, bound to its place in the team."""
 
 
@@ -31,9 +33,12 @@ def equip(
     Raises:
         ConfigError: its spec names a tool or toolkit that is not there.
     """
-    box = Toolbox(t for t in offered if t.name not in OWN and not t.source.startswith("toolkit:"))
+    box = Toolbox(t for t in offered if not _is_own(t) and not t.source.startswith("toolkit:"))
     for own in topology_tools(member) if member.limits_allow else ():
         box.add(own)
+    for own in member.memory_tools():
+        if own.name not in box:  # a developer's tool of that name is what the agent is to have
+            box.add(own)
     names = _names(member, box, offered, above, comes)
     toolbox = Toolbox(t for t in box if t.name in names)
     shelf = Shelf(
@@ -62,8 +67,13 @@ def _names(
         return set(wished)
     if above is not None:
         return {*offered.names}
-    plain = {tool.name for tool in box if tool.name not in OWN}
+    plain = {tool.name for tool in box if not _is_own(tool)}
     return plain if _is_small(member) else plain | OWN
+
+
+def _is_own(tool: Tool) -> bool:
+    """Whether it is one of those, and no developer's tool that has one of the memory's plain names."""
+    return tool.name in OWN and (tool.name not in MEMORY_TOOLS or tool.source == "builtin")
 
 
 def _toolkits(member: Member, above: Member | None) -> tuple[str, ...] | None:

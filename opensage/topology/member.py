@@ -24,7 +24,9 @@ from opensage.topology.report import listed, reported
 if TYPE_CHECKING:
     from opensage.budget import Budget
     from opensage.engine import Engine
+    from opensage.memory.reach import Reach
     from opensage.runtime import Run
+    from opensage.tools.base import Tool
     from opensage.topology.child import Child
     from opensage.topology.team import Known, Team
 
@@ -60,6 +62,34 @@ class Member:
         """Whether it may have others below it."""
         limits = self.engine.limits
         return limits.max_agents != 0 and (limits.max_depth is None or self.depth < limits.max_depth)
+
+    @property
+    def memory_name(self) -> str:
+        """Whose part of the memory it has: its own, its creator's, or ("") none; never any when its caller has none."""
+        if self.engine.keeper is None or self.spec.memory_scope == "none":
+            return ""
+        shared = self.spec.memory_scope == "shared"
+        if self.above is None:  # whom nobody made shares with the usual agent
+            return AgentSpec().name if shared else self.spec.name
+        return self.above.memory_name if shared or not self.above.memory_name else self.spec.name
+
+    def reach(self) -> Reach | None:
+        """What of the memory it may read and write."""
+        from opensage.memory.reach import Reach
+
+        engine, name = self.engine, self.memory_name
+        if engine.keeper is None or not name:
+            return None
+        return Reach(engine.keeper.place, name, self.spec.name, engine, engine.mask)
+
+    def memory_tools(self) -> list[Tool]:
+        """The tools by which it remembers."""
+        reach = self.reach()
+        if reach is None:
+            return []
+        from opensage.memory.tools import memory_tools
+
+        return memory_tools(reach)
 
     @property
     def children(self) -> Iterator[Delegation]:
@@ -374,8 +404,14 @@ class Member:
         """What the system message says about agents that are there already."""
         if "call_agent" not in self.engine.toolbox:
             return ""
-        lines = [f"- {name}: {self.team.described(name)}" for name in self.team.names()[:_LISTED]]
+        names = [name for name in self.team.names() if self._has_tools_of(name)]
+        lines = [f"- {name}: {self.team.described(name)}" for name in names[:_LISTED]]
         return "\n".join(["Agents you can call with call_agent:", *lines]) if lines else ""
+
+    def _has_tools_of(self, name: str) -> bool:
+        """Whether an agent wants no tool that this one has not, without which it cannot be called."""
+        spec = self.team.find(name).spec
+        return spec.tools is None or set(spec.tools) <= set(self.engine.toolbox.names)
 
     def pinned(self) -> str:
         """What must survive compaction: who was called, and what became of it."""

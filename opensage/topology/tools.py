@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from opensage.errors import ToolError
 from opensage.log.delegations import number_of
@@ -36,6 +38,7 @@ class AgentTools:
         toolkits: list[str] | None = None,
         model: str = "inherit",
         limits: dict[str, Any] | None = None,
+        memory_scope: Literal["own", "shared", "none"] = "own",
     ) -> str:
         """Make a sub-agent that you can then call.
 
@@ -47,9 +50,11 @@ class AgentTools:
             toolkits: some of your toolkits; all without it, none if tools are named
             model: inherit, or a configured model
             limits: e.g. {"max_turns": 10}
+            memory_scope: own memory, yours (shared) or none
         """
         data: dict[str, object] = {"name": name, "instruction": instruction, "description": description, "model": model}
         data |= {"tools": tools, "toolkits": toolkits, "limits": _limits(limits)}
+        data |= {} if memory_scope == "own" else {"memory_scope": memory_scope}
         spec = self._member.create(data)
         may = "all your tools" if spec.tools is None else ", ".join(spec.tools) or "no tools"
         return f"agent '{spec.name}' is ready ({may}). Give it work with call_agent."
@@ -203,7 +208,8 @@ class AgentTools:
         if known.source == "project":
             return f"'{name}' is saved already"
         path = member.team.library.save(known.spec)
-        member.tell(AgentSaved(agent=name, path=str(path)))
+        about = known.spec.description or " ".join(known.spec.instruction.split())[:500]
+        member.tell(AgentSaved(agent=name, path=str(path), description=about))
         return f"saved as {path.name}: later sessions can call '{name}'"
 
 
@@ -221,7 +227,27 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def topology_tools(member: Member) -> list[Tool]:
     """The tools of one agent."""
     topology = AgentTools(member)
-    return [_bound(topology, name) for name in AGENT_TOOLS]
+    made = [_bound(topology, name) for name in AGENT_TOOLS]
+    if not member.memory_name:
+        made[0] = replace(made[0], parameters=_Without(made[0].parameters, "memory_scope"))
+    return made
+
+
+class _Without(Mapping[str, Any]):
+    """A schema without one of its properties, made when first looked into."""
+
+    def __init__(self, schema: Mapping[str, Any], name: str) -> None:
+        self._schema, self._name = schema, name
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._schema[key]
+        return {k: v for k, v in value.items() if k != self._name} if key == "properties" else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schema)
+
+    def __len__(self) -> int:
+        return len(self._schema)
 
 
 def _bound(topology: AgentTools, name: str) -> Tool:

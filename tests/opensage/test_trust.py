@@ -169,7 +169,8 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
         "model": "openai/x", "fallback": ["script:x"], "sandbox": "local", "max_turns": 10**6, "max_cost": 2.0,
         "max_tokens": 2, "max_tool_calls": 2, "max_seconds": 2.0, "permissions": {"allow": ["*"], "ask": ["a"], "deny": ["b"]},
         "secrets": {"patterns": ["x+"]}, "mcp": {"a": {"command": "b"}}, "tracing": "content",
-        "models": ["script:x.py"], "toolkits": {"allowed": ["x"]}, "max_agents": 10**6, "max_live_agents": 10**6, "max_depth": 10**6,
+        "models": ["script:x.py"],
+        "memory": {"enabled": True, "store": "neo4j://elsewhere", "embedder": "hashed", "budget_tokens": 5}, "toolkits": {"allowed": ["x"]}, "max_agents": 10**6, "max_live_agents": 10**6, "max_depth": 10**6,
     }  # fmt: skip
     assert values.keys() == Settings.model_fields.keys()
     own = dict.fromkeys(("max_cost", "max_tokens", "max_tool_calls", "max_seconds"), 1)
@@ -178,8 +179,9 @@ def test_every_setting_is_judged(tmp_path: Path) -> None:
     object.__setattr__(layers, "project", values)
     tightening = {"permissions", "secrets"}
     filled_in = {"model", "max_turns", "max_agents", "max_live_agents", "max_depth"}  # the person named none
-    parts = {"mcp": "mcp.a", "toolkits": "toolkits.allowed"}
+    parts = {"mcp": "mcp.a", "toolkits": "toolkits.allowed", "memory": "memory.store"}
     judged = {*(parts.get(key, key) for key in values.keys() - tightening - filled_in), "permissions.allow"}
+    judged |= {"memory.embedder"}
     assert set(layers.loosening(lambda _kind: False)) == judged
 
 

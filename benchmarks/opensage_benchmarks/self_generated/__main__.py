@@ -37,7 +37,8 @@ WORKDIR = "{workdir}"
 
 async def talk(model: str, workdir: Path, screen: Screen) -> Node:
     """Say the three messages; the tree of sessions that came of it."""
-    engine = Engine(agent=ROOT, model=model, workdir=workdir, sandbox="bubblewrap", limits=LIMITS)
+    # Without a memory: what an earlier run left there would change what the model is asked, and no tape would fit.
+    engine = Engine(agent=ROOT, model=model, workdir=workdir, sandbox="bubblewrap", limits=LIMITS, memory=False)
     try:
         for message in MESSAGES:
             screen.say(f"you> {message}", "bold")

@@ -1,0 +1,1 @@
+"""The agent that answers questions about the past and tends the memory."""
