@@ -10,6 +10,7 @@ from typing import Any
 
 from opensage_memory.consolidation import Consolidation, Summarise, Tidied, rebuilt
 from opensage_memory.embed.base import BadVectors, Embedder, embedded
+from opensage_memory.enrichment import Ask, Enriched, Enrichment, queue
 from opensage_memory.errors import BadInput, CannotUndo, ReadOnly
 from opensage_memory.facts import Claim, Facts, fact_key
 from opensage_memory.forgetting import Forgetter
@@ -344,6 +345,20 @@ class Memory:
             after, done = page[-1][0], done + len(page)
             if progress is not None:
                 progress(done)
+
+    def enqueue(self, ids: Iterable[str], scope: str) -> int:
+        """Let a model read these items later (`enrich`); returns how many wait now that did not."""
+        with self.store.read() as reader:
+            items = list(reader.get(ids, self._everything(scope)).values())
+        queue(self, items)
+        return len(items)
+
+    def enrich(self, scope: str, ask: Ask, *, max_calls: int = 50, max_tokens: int = 50_000) -> Enriched:
+        """Let a model read what waits in the queue: at most so many calls and tokens, failures told and kept.
+
+        Nothing calls a model but this.
+        """
+        return Enrichment(self, check_scope(scope), ask, max_calls, max_tokens).run()
 
     def close(self) -> None:
         """Let go of the store. Safe to call twice."""

@@ -118,6 +118,7 @@ yesterday today tomorrow tonight ago last next week weekend month year day recen
 monday tuesday wednesday thursday friday saturday sunday
 january february march april may june july august september october november december
 """
+_YEAR = re.compile(r"(?:^| )\d{4}(?: |$)")
 _TELLS_TIME = frozenset(token for word in _TIME_WORDS.split() for token in tokens(word))
 
 
@@ -183,8 +184,7 @@ def _dated(question: Question, candidates: Sequence[Candidate]) -> list[bool]:
 
 
 def _tells_time(candidate: Candidate) -> bool:
-    words = candidate.tokens.split()
-    return not _TELLS_TIME.isdisjoint(words) or any(len(word) == 4 and word.isdecimal() for word in words)
+    return _YEAR.search(candidate.tokens) is not None or not _TELLS_TIME.isdisjoint(candidate.tokens.split())
 
 
 def _similar(candidates: Sequence[Candidate]) -> list[float]:
@@ -214,12 +214,14 @@ def _counts(texts: Sequence[str], terms: Sequence[str]) -> Floats:
     import numpy as np
 
     counts = np.zeros((len(terms), len(texts) + 1))
-    for row, term in enumerate(terms):
-        whole = f" {term} "
-        for place, text in enumerate(texts):
-            # Looking for a part of a string is far quicker than splitting it, and most texts do not have most terms.
+    wholes = [(row, term, f" {term} ") for row, term in enumerate(terms)]
+    for place, text in enumerate(texts):
+        # Looking for a part of a string is far quicker than splitting it, and most texts do not have most terms.
+        apart = ""
+        for row, term, whole in wholes:
             if term in text:
-                counts[row, place] = f" {text.replace(' ', '  ')} ".count(whole)
+                apart = apart or f" {text.replace(' ', '  ')} "
+                counts[row, place] = apart.count(whole)
     return counts
 
 

@@ -71,7 +71,7 @@ class Search:
         near = self._near(query, view)
         found = self._found(query, question, view, near)
         outlines = {each.id: each for each in self._reader.outlines(found, view)}
-        scores = self._score(question, [_candidate(each, near) for each in outlines.values()], max(60, 3 * query.k))
+        scores = self._score(question, [_candidate(each, near) for each in outlines.values()], max(30, 2 * query.k))
         scores = _adjusted(scores, outlines, view.now)
         if query.walk:
             scores = self._walked(query, view, scores)
