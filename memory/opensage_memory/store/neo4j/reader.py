@@ -208,10 +208,9 @@ class Neo4jReader:
         condition, values = shown(view)
         there = shown(view, "m")[0]
         kinds = pairs(self.run(f"MATCH (n:Item) WHERE {condition} RETURN n.kind, count(n)", **values))
-        query = f"MATCH (n:Item)-[r]->(m:Item) WHERE {condition} AND {there} RETURN count(r)"
-        edges = self.run(query, **values)[0][0]
         if view is not None:
-            return Counts(sum(kinds.values()), 0, edges, 0, kinds=kinds)
+            query = f"MATCH (n:Item)-[r]->(m:Item) WHERE {condition} AND {there} RETURN count(r)"
+            return Counts(sum(kinds.values()), 0, self.run(query, **values)[0][0], 0, kinds=kinds)
         vectors = {
             model: sum(self.run(f"MATCH (n:Item) RETURN count(n.{name})")[0][0] for name in names)
             for model, names in self._models().items()
@@ -219,7 +218,7 @@ class Neo4jReader:
         return Counts(
             items=sum(kinds.values()),
             indexed=self.run("MATCH (n:Item) WHERE n.tokens IS NOT NULL RETURN count(n)")[0][0],
-            edges=edges,
+            edges=self.run(f"MATCH ()-[r:{'|'.join(EDGE_TYPES)}]->() RETURN count(r)")[0][0],
             dangling=0,
             vectors={model: count for model, count in vectors.items() if count},
             tombstones=self.run("MATCH (t:Tombstone) RETURN count(t)")[0][0],
