@@ -10,7 +10,7 @@ SCHEMES = ("neo4j://", "neo4j+s://", "neo4j+ssc://", "bolt://", "bolt+s://", "bo
 
 
 def open_store(where: str | Path, *, read_only: bool = False) -> Store:
-    """An SQLite file by its path, or a server by its address (`neo4j://HOST:7687`, see the neo4j store).
+    """An SQLite file by its path, or a server by its address (`neo4j://HOST:7687`; user and password: see there).
 
     Raises:
         Damaged, StoreUnavailable: it cannot be opened.
@@ -18,7 +18,7 @@ def open_store(where: str | Path, *, read_only: bool = False) -> Store:
     if str(where).startswith(SCHEMES):
         from opensage_memory.store.neo4j import Neo4jStore
 
-        return Neo4jStore(str(where))
+        return Neo4jStore.from_environment(str(where), read_only=read_only)
     from opensage_memory.store.sqlite import SqliteStore
 
     return SqliteStore(where, read_only=read_only)
