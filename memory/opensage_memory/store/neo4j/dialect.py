@@ -41,6 +41,8 @@ class Dialect(Protocol):
     text_index: str
     cosine: str
     """The cosine of the property {0} and the parameter {1}."""
+    most_dimensions: int
+    """Of a vector in an index; longer ones are looked at one by one."""
 
     def lock(self) -> Lock:
         """For one transaction."""
@@ -84,8 +86,6 @@ class Neo4jDialect:
 
     def make_vector_index(self, alone: Run, name: str, dimension: int) -> None:
         """Make it, and wait for it."""
-        if dimension > self.most_dimensions:
-            return
         _once(
             alone,
             f"CREATE VECTOR INDEX {name} IF NOT EXISTS FOR (n:Item) ON (n.{name}) OPTIONS {{indexConfig: "
@@ -105,6 +105,7 @@ class ArcadeDialect:
     labels = False  # a second label makes another vertex of it
     text_index = "Item[tokens]"
     cosine = "vector.similarity.cosine({0}, {1})"
+    most_dimensions = 1 << 16
 
     def __init__(self, sql: Callable[[str], None]) -> None:
         self._sql = sql

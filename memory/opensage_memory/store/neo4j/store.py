@@ -45,7 +45,7 @@ class Neo4jStore:
     Reads are each of a committed state; several reads of one `read()` may see different ones, unless inside a write.
 
     Args:
-        address: `neo4j://HOST:PORT`, `bolt://...`, `neo4j+s://...`; a user and password in it count if none are given.
+        address: `neo4j://HOST:PORT`, `bolt://...`, `neo4j+s://...`; a user and password in it come first.
         user: who asks.
         password: of the user.
         database: its name; None for the server's default.
@@ -67,12 +67,13 @@ class Neo4jStore:
         sql_address: str = "",
     ) -> None:
         parts = _parts(address)
-        self._user = user or unquote(parts.username or "") or "neo4j"
-        self._password = password or unquote(parts.password or "")
+        self._user = unquote(parts.username or "") or user or "neo4j"
+        self._password = unquote(parts.password or "") or password
         host = parts.netloc.rpartition("@")[2]
         self._address = f"{parts.scheme}://{host}"
         self.name = f"neo4j:{self._address}" + (f"/{database}" if database else "")
         self.writable = not read_only
+        self.trouble = ""
         self._database = database
         self._sql_address = sql_address or f"http://{parts.hostname}:2480"
         self._mine = _Mine()
@@ -204,13 +205,17 @@ class Neo4jStore:
 
     def _make_indexes(self, names: dict[str, int]) -> None:
         """Vector indexes for what was just stored: a server makes none while a transaction has changed the label."""
-        if not names:
+        fit = {name: size for name, size in names.items() if 0 < size <= self._dialect.most_dimensions}
+        if not fit:
             return
-        with self._session() as session:
-            run = alone(session)
-            for name, dimension in names.items():
-                self._dialect.make_vector_index(run, name, dimension)
-            patiently(lambda: run("MATCH (m:Model) WHERE m.name IN $names SET m.online = true", names=list(names)))
+        try:
+            with explained(self.name, self._database), self._session() as session:
+                run = alone(session)
+                for name, dimension in fit.items():
+                    self._dialect.make_vector_index(run, name, dimension)
+                patiently(lambda: run("MATCH (m:Model) WHERE m.name IN $names SET m.online = true", names=list(fit)))
+        except StoreUnavailable as error:  # the vectors are there all the same, and found one by one
+            self.trouble = f"a vector index could not be made, the next opening tries again: {error}"
 
     def check(self) -> list[str]:
         """See `Store`."""
@@ -232,6 +237,7 @@ class Neo4jStore:
                 found.append(f"full-text index: {counts.indexed} items of {counts.items}")
             states = reader.run("SHOW INDEXES YIELD name, state WHERE state <> 'ONLINE' RETURN name, state")
             found += [f"index {name} is {state}" for name, state in states]
+        found += [self.trouble] if self.trouble else []
         return found
 
     def vacuum(self) -> None:
@@ -245,6 +251,7 @@ class Neo4jStore:
             "dialect": self._dialect.name,
             "database": self._database,
             "writable": self.writable,
+            "trouble": self.trouble,
         }
 
     def close(self) -> None:
