@@ -24,7 +24,7 @@ def bolt_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """The server that OPENSAGE_NEO4J_URI names, else an ArcadeDB of this worker's own; started once."""
     if GIVEN["URI"]:
         user, password = GIVEN["USER"] or "neo4j", GIVEN["PASSWORD"]
-        yield Address(GIVEN["URI"], user, password, GIVEN["DATABASE"] or None)
+        yield Address(GIVEN["URI"], user, password, GIVEN["DATABASE"] or None, GIVEN["SQL"])
         return
     server = ArcadeServer(tmp_path_factory.mktemp("arcadedb"))
     server.start()

@@ -21,6 +21,7 @@ from opensage_memory.store.neo4j.values import LABELS
 
 # As the tests were started: each of them clears its own environment.
 GIVEN = {name: os.environ.get(f"OPENSAGE_NEO4J_{name}", "") for name in ("URI", "USER", "PASSWORD", "DATABASE")}
+GIVEN["SQL"] = os.environ.get("OPENSAGE_ARCADEDB_HTTP", "")
 PASSWORD = "opensage-test"
 START_SECONDS = 120.0
 OURS = ["Item", "Operation", "Tombstone", "Task", "Meta", "Model", "Lock", "Lease", *LABELS.values()]
