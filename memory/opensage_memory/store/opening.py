@@ -21,4 +21,4 @@ def open_store(where: str | Path, *, read_only: bool = False) -> Store:
         return Neo4jStore.from_environment(str(where), read_only=read_only)
     from opensage_memory.store.sqlite import SqliteStore
 
-    return SqliteStore(where, read_only=read_only)
+    return SqliteStore(where, read_only=read_only, durable=durable)

@@ -33,7 +33,7 @@ def _items(link: sqlite3.Connection) -> list[str]:
     found = []
     for id, text, hash, sources, data in link.execute("SELECT id, text, hash, sources, data FROM items"):
         try:
-            if digest(unbind(text)) != hash:
+            if digest(unbind(text)) != hash.hex():
                 found.append(f"item {id}: its text is not the one that was stored")
             json.loads(sources), json.loads(data)
         except ValueError:
@@ -80,9 +80,9 @@ class Salvage:
     def _intact(self, row: tuple[Any, ...], hash: int, text: int, id: int) -> bool:
         try:
             to_item(row[1:])
-            if digest(unbind(row[text])) == row[hash]:
+            if digest(unbind(row[text])) == row[hash].hex():
                 return True
-        except (ValueError, TypeError, AssertionError, IndexError):
+        except (ValueError, TypeError, AttributeError, AssertionError, IndexError):
             pass
         self.lost.append(f"item {row[id]}: its content is damaged")
         return False

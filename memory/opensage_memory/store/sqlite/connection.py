@@ -48,6 +48,7 @@ def connect(path: Path, *, read_only: bool = False, durable: bool = False) -> sq
     link.execute("PRAGMA secure_delete=ON")  # what is removed is overwritten: forgetting is provable
     link.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     link.execute("PRAGMA cache_size=-32768")
+    link.execute("PRAGMA wal_autocheckpoint=4000")  # pages: each is copied less often, in a journal of up to 16 MiB
     return link
 
 

@@ -18,6 +18,10 @@ from opensage_memory.store.sqlite.vectors import Matrices
 
 MATCHES = 10_000
 """Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
+KEPT = "MATERIALIZED" if sqlite3.sqlite_version_info >= (3, 35) else ""
+"""A step is worked out once, where SQLite can be told so; the plan is the same without."""
+START = 400
+"""Items that one look at their surroundings begins at."""
 TERMS = 100
 """Tokens in one full-text query."""
 
@@ -60,9 +64,9 @@ class SqliteReader:
     def same(self, scope: str, kind: str, hash: str) -> Item | None:
         """See `Reader`."""
         row = self.link.execute(
-            f"SELECT {SELECT} FROM items i WHERE scope = ? AND kind = ? AND hash = ? AND retired_at IS NULL "
+            f"SELECT {SELECT} FROM items i WHERE +scope = ? AND kind = ? AND hash = ? AND retired_at IS NULL "
             "ORDER BY seq LIMIT 1",
-            (scope, kind, hash),
+            (scope, kind, bytes.fromhex(hash)),
         ).fetchone()
         return to_item(row) if row else None
 
@@ -79,8 +83,11 @@ class SqliteReader:
 
     def _telling(self, terms: list[str]) -> list[str]:
         """The rarest tokens: one that is in half of all items has no weight in BM25, and each costs its items' time."""
+        size = self.size()
+        if size <= MATCHES:
+            return terms
         counts = sorted((count, term) for term, count in self.frequencies(terms).items() if count)
-        half, left, kept = self.size() / 2, MATCHES, list[str]()
+        half, left, kept = size / 2, MATCHES, list[str]()
         for count, term in counts:
             if kept and (count > half or count > left):
                 break
@@ -103,7 +110,7 @@ class SqliteReader:
 
     def _nearest_in(self, scope: str, model: str, query: Any, view: View, k: int) -> list[tuple[str, float]]:
         """Take more and more of the nearest until k of them are shown by the view."""
-        count = 2 * k + 32
+        count = k + 16
         while True:
             near = self._matrices.best(self.link, model, scope, query, count)
             visible = self._visible([id for id, _ in near], view)
@@ -162,35 +169,13 @@ class SqliteReader:
 
     def hop(self, ids: Iterable[str], view: View, hops: int = 2, limit: int = 200) -> dict[str, int]:
         """See `Reader`."""
-        sql = f"SELECT i.seq, i.id FROM items i WHERE {shown(view)[0]} AND i.id IN "
-        start = dict.fromkeys(ids)
-        seqs: dict[int, str] = {}
-        for part in chunks(start):
-            seqs |= dict(self.link.execute(f"{sql}({marks(part)})", [*shown(view)[1], *part]))
-        distance = {id: 0 for id in start if id in set(seqs.values())}
-        frontier = list(seqs)
-        for step in range(1, hops + 1):
-            frontier = self._step(frontier, view, distance, step, limit)
-        return dict(list(distance.items())[:limit])
-
-    def _step(self, frontier: list[int], view: View, distance: dict[str, int], step: int, limit: int) -> list[int]:
-        condition, values = shown(view)
-        fresh: list[int] = []
-        for part in chunks(frontier):
-            for here, there in (("source", "target"), ("target", "source")):
-                room = limit - len(distance)
-                if room <= 0:
-                    return fresh
-                sql = (
-                    f"SELECT DISTINCT i.seq, i.id FROM edges e CROSS JOIN items i ON i.seq = e.{there} "
-                    f"WHERE e.{here} IN ({marks(part)}) AND {condition} LIMIT ?"
-                )
-                # As many rows as could all be known already, and still fill the room.
-                for seq, id in self.link.execute(sql, [*part, *values, room + len(distance)]):
-                    if id not in distance and len(distance) < limit:
-                        distance[id] = step
-                        fresh.append(seq)
-        return fresh
+        start = list(dict.fromkeys(ids))
+        distance: dict[str, int] = {}
+        for part in chunks(start, START):
+            sql, values = hop_query(part, view, hops, limit)
+            for id, steps in self.link.execute(sql, values):
+                distance[id] = min(steps, distance.get(id, steps))
+        return dict(sorted(distance.items(), key=lambda pair: pair[1])[:limit])
 
     def tokens(self, ids: Iterable[str]) -> dict[str, str]:
         """See `Reader`."""
@@ -336,6 +321,25 @@ class SqliteReader:
             "WHERE t.work = ? ORDER BY t.tries, t.item LIMIT ?"
         )
         return [Task(row[0], row[1], row[2], unbind(row[3])) for row in self.link.execute(sql, (work, limit))]
+
+
+def hop_query(ids: Sequence[str], view: View, hops: int, limit: int) -> tuple[str, list[Value]]:
+    """SQL for all steps at once: each is a table of numbers, and CROSS JOIN begins with it in every SQLite."""
+    condition, values = shown(view)
+    steps = [f"f0(n, id) AS {KEPT} (SELECT i.seq, i.id FROM items i WHERE i.id IN ({marks(ids)}) AND {condition})"]
+    bound: list[Value] = [*ids, *values]
+    for step in range(1, hops + 1):
+        ends = " UNION ALL ".join(
+            f"SELECT e.{there} AS m FROM f{step - 1} CROSS JOIN edges e ON e.{here} = n"
+            for here, there in (("source", "target"), ("target", "source"))
+        )
+        steps.append(
+            f"f{step}(n, id) AS {KEPT} (SELECT DISTINCT i.seq, i.id FROM ({ends}) "
+            f"CROSS JOIN items i ON i.seq = m WHERE {condition} LIMIT ?)"
+        )
+        bound += [*values, 2 * limit]
+    found = " UNION ALL ".join(f"SELECT id, {step} FROM f{step}" for step in range(hops + 1))
+    return f"WITH {', '.join(steps)} {found}", bound
 
 
 def _operation(row: Sequence[Any]) -> Operation:

@@ -15,7 +15,7 @@ CREATE TABLE items (
     scope TEXT NOT NULL,
     kind TEXT NOT NULL,
     text TEXT NOT NULL,
-    hash TEXT NOT NULL,
+    hash BLOB NOT NULL,
     key TEXT NOT NULL,
     valid_from INTEGER,
     valid_to INTEGER,
@@ -32,7 +32,7 @@ CREATE TABLE items (
     tokens TEXT NOT NULL
 );
 CREATE INDEX items_by_key ON items(key, scope, kind) WHERE key <> '';
-CREATE INDEX items_by_hash ON items(scope, kind, hash);
+CREATE INDEX items_by_hash ON items(hash);
 CREATE TABLE edges (
     source INTEGER NOT NULL REFERENCES items(seq) ON DELETE CASCADE,
     type TEXT NOT NULL,

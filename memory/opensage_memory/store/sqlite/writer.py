@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from opensage_memory.item import Edge, to_micros
 from opensage_memory.store.base import Operation, Row, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import chunks, marks
+from opensage_memory.store.sqlite.index import TextIndex
 from opensage_memory.store.sqlite.reader import SqliteReader
 from opensage_memory.store.sqlite.rows import COLUMNS, bind, to_row
-from opensage_memory.store.sqlite.vectors import COUNTER
+from opensage_memory.store.sqlite.vectors import COUNTER, Matrices
 
 _NAMES = [name.strip() for name in COLUMNS.split(",")] + ["tokens"]
 _INSERT = f"INSERT INTO items({', '.join(_NAMES)}) VALUES({marks(_NAMES)})"
@@ -21,10 +23,18 @@ _UPDATE = f"UPDATE items SET {', '.join(f'{name} = ?' for name in _NAMES[1:])} W
 class SqliteWriter(SqliteReader):
     """`Writer` over a connection in an immediate transaction."""
 
+    def __init__(self, link: sqlite3.Connection, index: TextIndex, matrices: Matrices) -> None:
+        super().__init__(link, index, matrices)
+        self._fresh: dict[str, int] = {}
+        self._with_vector: set[str] = set()
+
     def put(self, rows: Sequence[Row]) -> None:
         """See `Writer`."""
         self._frequencies.clear()
         latest = {row.item.id: row for row in rows}
+        if self._all_new(latest):
+            self._insert(list(latest.values()))
+            return
         known: dict[str, tuple[int, str]] = {}
         for part in chunks(latest):
             sql = f"SELECT id, seq, tokens FROM items WHERE id IN ({marks(part)})"
@@ -38,11 +48,17 @@ class SqliteWriter(SqliteReader):
                 self.index.drop(self.link, [(seq, before)])
                 self.index.add(self.link, [(seq, values[-1])])
 
+    def _all_new(self, ids: Iterable[str]) -> bool:
+        """Whether all ids sort after the last one there is, as new ones do: one look instead of many."""
+        row = self.link.execute("SELECT max(id) FROM items").fetchone()
+        return row[0] is None or row[0] < min(ids, default="")
+
     def _insert(self, rows: Sequence[Row]) -> None:
         row = self.link.execute("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
         first = (row[0] if row else 0) + 1  # one writer at a time: the numbers that follow are known
         self.link.executemany(_INSERT, map(to_row, rows))
         self.index.add(self.link, [(first + place, row.tokens) for place, row in enumerate(rows)])
+        self._fresh |= {row.item.id: first + place for place, row in enumerate(rows)}
 
     def use(self, ids: Iterable[str]) -> None:
         """See `Writer`."""
@@ -50,7 +66,7 @@ class SqliteWriter(SqliteReader):
 
     def put_edges(self, edges: Sequence[Edge]) -> None:
         """See `Writer`."""
-        numbers = self._numbers(end for edge in edges for end in (edge.source, edge.target))
+        numbers = self._numbers({end for edge in edges for end in (edge.source, edge.target)})
         rows = [
             (numbers[edge.source], edge.type, numbers[edge.target], bind(edge.relation), edge.weight)
             for edge in edges
@@ -64,12 +80,14 @@ class SqliteWriter(SqliteReader):
 
         numbers = self._numbers(vectors)
         known: set[int] = set()
-        for part in chunks(numbers.values()):
+        for part in chunks(seq for id, seq in numbers.items() if id not in self._fresh):
             sql = f"SELECT item FROM vectors WHERE model = ? AND item IN ({marks(part)})"
             known.update(row[0] for row in self.link.execute(sql, [model, *part]))
-        if known:
+        if known or any(id in self._with_vector for id in numbers):
+            known |= {numbers[id] for id in numbers if id in self._with_vector}
             self._vectors_changed()
             self.link.executemany("DELETE FROM vectors WHERE model = ? AND item = ?", [(model, seq) for seq in known])
+        self._with_vector |= set(numbers)
         rows = []
         for id, seq in numbers.items():
             data = np.asarray(vectors[id], dtype="<f4")
@@ -79,7 +97,10 @@ class SqliteWriter(SqliteReader):
     def remove(self, ids: Iterable[str]) -> None:
         """See `Writer`."""
         self._frequencies.clear()
-        for part in chunks(dict.fromkeys(ids)):
+        ids = dict.fromkeys(ids)
+        for id in ids:
+            self._fresh.pop(id, None)
+        for part in chunks(ids):
             rows = self.link.execute(f"SELECT seq, tokens FROM items WHERE id IN ({marks(part)})", part).fetchall()
             seqs = [row[0] for row in rows]
             if self._count(f"vectors WHERE item IN ({marks(seqs)})", seqs):
@@ -156,8 +177,9 @@ class SqliteWriter(SqliteReader):
         self.link.executemany(sql, [(work, id) for id in ids])
 
     def _numbers(self, ids: Iterable[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for part in chunks(dict.fromkeys(ids)):
+        wanted = dict.fromkeys(ids)
+        found = {id: self._fresh[id] for id in wanted if id in self._fresh}
+        for part in chunks(id for id in wanted if id not in found):
             found |= dict(self.link.execute(f"SELECT id, seq FROM items WHERE id IN ({marks(part)})", part))
         return found
 
