@@ -248,7 +248,9 @@ class Engine:
         yield self._started(run, resumed=task is None)
         if idle:
             status, text = before if before[0] != "running" else ("done", self.session.conversation.last_text)
-            yield run.finish(status, "nothing was left to do", text)
+            ended = run.finish(status, "nothing was left to do", text)
+            self._run_ended()
+            yield ended
             return
         try:
             for event in await self._begin(task):
@@ -273,8 +275,12 @@ class Engine:
             await self.member.finish()
             if run.finished is None:
                 self._settle(run, "cancelled", "cancelled by the user")
-            if self.keeper is not None and self.member.above is None:
-                self.keeper.run_ended()
+            self._run_ended()
+
+    def _run_ended(self) -> None:
+        """Let the memory take in what the run came to; those below it have ended too."""
+        if self.keeper is not None and self.member.above is None:
+            self.keeper.run_ended()
 
     async def _start_mcp(self) -> list[str]:
         """Before the first turn; returns what to tell the person."""

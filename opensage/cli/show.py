@@ -24,6 +24,7 @@ from opensage.log.events import (
     TextDelta,
     ToolResult,
 )
+from opensage.log.memory_events import Recalled
 
 _HEAD, _FOOT = 5, 3
 _DIFF = 60
@@ -99,6 +100,8 @@ class Screen:
                 self._line(f"(history compacted: {event.how})", "dim")
             case ApprovalDecided() if event.remember or event.arguments is not None:
                 self._decided(event)
+            case Recalled():
+                self._line(f"(recalled {len(event.ids)} item(s) of the memory)", "dim")
             case Recovered():
                 self._line(f"(recovered: {event.detail})", "yellow")
             case RunFinished():

@@ -123,7 +123,7 @@ class TreeFold:
         log.run_at, log.used = event.time, {}
         session = Ref("session", log.session)
         if before is None:
-            yield _node(log, event, "session", f"Session {log.session}", key=log.session, trust="agent")
+            yield _node(log, event, "session", f"Session {log.session}", key=log.session, link=False)
             if above is not None:
                 yield Link(session, PART_OF, Ref("session", above.session))
         yield self._run(log, event.time, "running", model=event.model)
@@ -136,7 +136,7 @@ class TreeFold:
     def _run(self, log: LogFold, at: float, status: str, **data: Any) -> Node:
         assert log.run is not None
         text = f"Run of {log.agent} in session {log.session}: {status}"
-        return _made(log, "run", log.run.key, log.run_at, text, "agent", data={"status": status, **data})
+        return _made(log, "run", log.run.key, log.run_at, text, "agent", data={"status": status, **data}, link=False)
 
     def _user(self, log: LogFold, event: UserMessage) -> Iterator[Piece]:
         trust, author = ("user", "user") if log.above is None else ("agent", log.above.agent)

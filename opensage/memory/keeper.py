@@ -38,18 +38,14 @@ class Keeper:
     def __init__(self, place: MemoryPlace, mask: Mask) -> None:
         self.place, self._mask = place, mask
         self.trouble = ""
-        self._folder, self._root = Path(), ""
-        self._following: Follower | None = None
-        self._fold: TreeFold | None = None
-        self._writer: GraphWriter | None = None
+        self._trail: _Trail | None = None
         self._work: asyncio.Task[None] | None = None
         self._last = 0.0
         self._closed = False
 
     def enter(self, folder: Path, root: str) -> None:
         """Follow this root session from now on."""
-        self._folder, self._root = folder, root
-        self._following = None
+        self._trail = _Trail(self.place, folder, root, self._mask)
 
     def turn_ended(self) -> None:
         """Write what there is, if that was not done just now."""
@@ -62,46 +58,33 @@ class Keeper:
 
     def _begin(self, until: Callable[[], float]) -> None:
         self._last = time.monotonic()
-        before = self._work
+        before, trail = self._work, self._trail
 
         async def work() -> None:
             if before is not None:
                 await asyncio.wait([before])
-            try:
-                await self.place.call(lambda: self._write(until()))
-            except (OpenSageError, OSError) as error:
-                self._following = None  # the next writing begins anew
-                self.trouble = self.trouble or f"memory: {error}; {_LOST}"
+            if trail is not None:
+                try:
+                    self._note(await self.place.call(lambda: trail.write(until())))
+                except (OpenSageError, OSError) as error:
+                    self._note(f"{error}; {_LOST}")
 
         self._work = asyncio.create_task(work(), name="opensage memory")
 
-    def _write(self, until: float) -> None:
-        from opensage.memory.follow import Follower
-        from opensage.memory.graph import TreeFold
-        from opensage.memory.write import GraphWriter
-
-        if self._following is None or self._fold is None or self._writer is None:
-            self._following = Follower(self._folder, self._root, self._mask)
-            self._fold, self._writer = TreeFold(), GraphWriter(self.place)
-        pieces = [piece for told in self._following.news(until) for piece in self._fold.apply(*told)]
-        with explained():
-            if pieces and not self.place.memory.store.writable:
-                raise MemoryUnavailable(self.place.memory.trouble or f"{self.place.where} can only be read")
-            self._writer.write(pieces)
-        if self._writer.refused and not self.trouble:
-            self.trouble = f"memory: {self._writer.refused[0]}"
+    def _note(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            self.trouble = trouble if trouble.startswith("memory:") else f"memory: {trouble}"
 
     def failed(self, error: Exception) -> None:
         """Something could not be read."""
-        text = str(error)
-        self.trouble = self.trouble or (text if text.startswith("memory:") else f"memory: {text}")
+        self._note(str(error))
 
     async def settle(self) -> None:
         """Wait until what was begun is written."""
         if self._work is not None:
             done, _ = await asyncio.wait([self._work], timeout=PATIENCE)
             if not done:
-                self.trouble = self.trouble or f"memory: {self.place.where} is busy; {_LOST}"
+                self._note(f"{self.place.where} is busy; {_LOST}")
 
     async def close(self) -> None:
         """Write what is left and let go of the memory. Safe to call twice."""
@@ -116,8 +99,39 @@ class Keeper:
         memory = self.place.opened
         if memory is None or memory.embedder is None or not memory.store.writable:
             return
+        if memory.trouble:  # vectors of another model are a person's to replace
+            self._note(memory.trouble)
+            return
         try:
             with explained():
                 await self.place.call(memory.reindex)
         except (OpenSageError, OSError) as error:
-            self.trouble = self.trouble or f"memory: no vectors: {error}; then: opensage memory reindex"
+            self._note(f"no vectors: {error}; then: opensage memory reindex")
+
+
+class _Trail:
+    """How far the logs of one root session were written."""
+
+    def __init__(self, place: MemoryPlace, folder: Path, root: str, mask: Mask) -> None:
+        self._place, self._folder, self._root, self._mask = place, folder, root, mask
+        self._at: tuple[Follower, TreeFold, GraphWriter] | None = None
+
+    def write(self, until: float) -> str:
+        """Write what is new up to a time; returns what was refused. After an error all is written again."""
+        from opensage.memory.follow import Follower
+        from opensage.memory.graph import TreeFold
+        from opensage.memory.write import GraphWriter
+
+        following, fold, writer = self._at or (
+            Follower(self._folder, self._root, self._mask),
+            TreeFold(),
+            GraphWriter(self._place),
+        )
+        self._at = None
+        pieces = [piece for told in following.news(until) for piece in fold.apply(*told)]
+        with explained():
+            if pieces and not self._place.memory.store.writable:
+                raise MemoryUnavailable(self._place.memory.trouble or f"{self._place.where} can only be read")
+            writer.write(pieces)
+        self._at = (following, fold, writer)
+        return writer.refused[0] if writer.refused else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opensage.errors import SessionError
 from opensage.log.store import SessionStore
 from opensage.memory.follow import Follower
-from opensage.memory.graph import TreeFold
+from opensage.memory.graph import Link, Piece, TreeFold
 from opensage.memory.place import MemoryPlace, explained
 from opensage.memory.write import GraphWriter
 
@@ -31,18 +31,30 @@ def rebuild(place: MemoryPlace, sessions: SessionStore, progress: Callable[[int]
     """
     done = Rebuilt()
     writer = GraphWriter(place)
-    for root in sessions.ids():
-        try:
-            sessions.load(root)
-        except SessionError as error:
-            done.unreadable.append(str(error))
-            continue
+    late: list[Piece] = []
+    for root in _by_time(sessions, done):
         fold = TreeFold()
         news = Follower(sessions.folder, root, sessions.mask).news(math.inf)
+        pieces = [piece for told in news for piece in fold.apply(*told)]
+        late += [piece for piece in pieces if isinstance(piece, Link) and piece.before < math.inf]
         with explained():
-            done.items += writer.write([piece for told in news for piece in fold.apply(*told)])
+            done.items += writer.write(pieces)
         done.sessions += 1
         if progress is not None:
             progress(done.sessions)
+    with explained():
+        writer.write(late)  # of sessions that ran at one time, the later one may have made what the earlier one used
     done.unreadable += writer.refused
     return done
+
+
+def _by_time(sessions: SessionStore, done: Rebuilt) -> list[str]:
+    """The sessions in the order in which they began; their ids tell it to the second only."""
+    began: dict[str, float] = {}
+    for root in sessions.ids():
+        try:
+            events = sessions.load(root).events
+            began[root] = events[0].time if events else 0.0
+        except SessionError as error:
+            done.unreadable.append(str(error))
+    return sorted(began, key=lambda root: (began[root], root))

@@ -67,6 +67,7 @@ def _telling(hits: list[Hit], task: str) -> list[Hit]:
     """Hits that share enough words with the task: with one common word of many they are about something else."""
     from opensage_memory.text import query_tokens, tokens
 
-    wanted = set(query_tokens(task))
+    wanted, asked = set(query_tokens(task)), " ".join(task.split())
     least = min(2, len(wanted))
-    return [hit for hit in hits if len(wanted & set(tokens(hit.item.text))) >= least]
+    other = [hit for hit in hits if " ".join(hit.item.text.split()) != asked]  # that it was asked before tells nothing
+    return [hit for hit in other if len(wanted & set(tokens(hit.item.text))) >= least]

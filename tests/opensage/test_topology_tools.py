@@ -23,7 +23,13 @@ from opensage.errors import ConfigError
 from opensage.models import ScriptedModel
 from opensage.sandbox import ScriptedSandbox
 from opensage.topology.graph import Topology
-from opensage.topology.library import AgentLibrary, find_agent
+from opensage.topology.library import AgentLibrary, find_agent, shipped
+
+
+@pytest.fixture(autouse=True)
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed here does not count."""
+    monkeypatch.setattr("opensage.topology.library.shipped", list)
 
 
 @pytest.mark.parametrize(
@@ -432,6 +438,7 @@ def test_an_installed_package_brings_agents_without_being_imported(
         "[opensage.agents]\nreviewer = brought_agents.reviewer\ngone = nowhere.at_all\nbad = x\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr("opensage.topology.library.shipped", shipped)
     library = AgentLibrary(tmp_path, tmp_path / "home")
     saved = library.find("reviewer")
     assert saved is not None

@@ -57,6 +57,12 @@ def ends(tmp_path: Path, result: opensage.Result) -> list[AgentFinished]:
 # --- what an agent reads ---
 
 
+@pytest.fixture(autouse=True)
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed here does not count."""
+    monkeypatch.setattr("opensage.topology.library.shipped", list)
+
+
 def test_a_post_of_its_own_leaves_no_empty_message(tmp_path: Path) -> None:
     post = calls(call("post", {"topic": "news", "text": "hello"}))
     result, model = team({"main": [post, post, say("over")]}, tmp_path)

@@ -246,9 +246,9 @@ def test_slash_commands_switch_model_and_session_and_survive_errors(tmp_path: Pa
         terminal.until("error:")
         for command, said in {
             "/help": "/undo",
-            "/agents": "agents that can be called: none",
+            "/agents": "agents that can be called: memory",
             "/toolkits": "matching-bandits",
-            "/memory": "not built yet",
+            "/memory": "WORDS searches",
             "/nonsense": "unknown command",
             "/model nonsense": "error:",
             "/model script:other.json": "next message goes to script:other.json",
