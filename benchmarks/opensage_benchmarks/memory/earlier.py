@@ -66,7 +66,7 @@ def ask(workdir: Path, model: str, memory: bool, number: int) -> dict[str, Any]:
     from opensage import AgentSpec, Limits
 
     _, question, answers = TOLD[number]
-    agent = AgentSpec(name="main", instruction="Answer in one short sentence.", tools=[])
+    agent = AgentSpec(name="main", instruction="Answer in one short sentence.", tools=())
     began = time.monotonic()
     limits = Limits(max_turns=2, max_seconds=90)
     result = opensage.run(question, agent=agent, model=model, workdir=workdir, memory=memory, limits=limits)
