@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opensage_memory.consolidation import Consolidation, Summarise, Tidied, rebuilt
-from opensage_memory.embed.base import BadVectors, Embedder, embedded
+from opensage_memory.embed.base import Embedder
 from opensage_memory.enrichment import Ask, Enriched, Enrichment, queue
 from opensage_memory.errors import BadInput, CannotUndo, ReadOnly
 from opensage_memory.facts import Claim, Facts, fact_key
@@ -25,10 +25,8 @@ from opensage_memory.store.base import Counts, Operation, Row, Store, Task
 from opensage_memory.store.opening import open_store
 from opensage_memory.store.recorder import Recorder, undo
 from opensage_memory.text import index_text
+from opensage_memory.vectors import Vectors
 from opensage_memory.writing import Adder, New, When, fold
-
-EMBEDDER = "embedder"
-"""Setting of the store: name and dimension of the model of its vectors."""
 
 
 class Change:
@@ -49,8 +47,6 @@ class Memory:
 
     Raises:
         Damaged, StoreUnavailable: the store cannot be opened.
-
-    `trouble` says what is not as it should be: a damaged file that was opened for reading, another embedder.
     """
 
     def __init__(
@@ -62,9 +58,18 @@ class Memory:
         undo_window: timedelta = timedelta(days=1),
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str | Path) else store
-        self.embedder, self.clock, self.undo_window = embedder, clock, undo_window
-        self.trouble = str(getattr(self.store, "trouble", ""))
-        self._vectors = self._settle_embedder()
+        self.clock, self.undo_window = clock, undo_window
+        self._vectors = Vectors(self.store, embedder)
+
+    @property
+    def trouble(self) -> str:
+        """What is not as it should be, and what to do; empty when nothing is."""
+        return str(getattr(self.store, "trouble", "")) or self._vectors.trouble
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What makes vectors."""
+        return self._vectors.embedder
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -84,12 +89,12 @@ class Memory:
     def add_many(self, news: Sequence[New], scope: str) -> list[Item]:
         """Remember several in one transaction: all of them, or none."""
         check_scope(scope)
-        vectors, trouble = self._embed_early([new.text for new in news if isinstance(new.text, str)])
+        vectors, failed = self._vectors.early([new.text for new in news if isinstance(new.text, str)])
         with self._change("add", scope) as change:
             adder = Adder(change.recorder, change.scope, change.at)
             items = [adder.add(new) for new in news]
             adder.finish()
-            self._keep_vectors(change, adder.fresh, vectors, trouble)
+            self._vectors.keep(change.recorder, adder.fresh, vectors, failed)
         return items
 
     def state(self, subject: str, relation: str, object: str, scope: str, **fields: Any) -> Item:
@@ -109,7 +114,7 @@ class Memory:
                 functional = change.recorder.reads.meta(_relation(relation)) == "functional"
             claim = Claim(subject, relation, object, sentence, bool(functional), New("", **fields))
             fact = Facts(change.recorder, change.scope, change.at).state(claim)
-            self._queue_vectors(change)
+            self._vectors.later(change.recorder)
         return fact
 
     def declare(self, relation: str, *, functional: bool = True) -> None:
@@ -123,7 +128,7 @@ class Memory:
             old = self._one(change, id)
             new = New(text, **{"kind": old.kind, "trust": old.trust, "author": old.author, **fields})
             item = Facts(change.recorder, change.scope, change.at).supersede(old, new)
-            self._queue_vectors(change)
+            self._vectors.later(change.recorder)
         return item
 
     def link(self, source: str, type: str, target: str, scope: str, *, relation: str = "", weight: float = 1.0) -> Edge:
@@ -144,7 +149,7 @@ class Memory:
         """Copy an item into a wider scope."""
         with self._change("publish", scope) as change:
             copy = publish(change.recorder, self._one(change, id), to, change.at)
-            self._queue_vectors(change)
+            self._vectors.later(change.recorder)
         return copy
 
     def annotate(self, id: str, scope: str, **data: Any) -> Item:
@@ -195,7 +200,7 @@ class Memory:
         """Merge near duplicates, write summaries of sessions, put old parts of them away. Loses nothing."""
         with self._change("consolidate", scope) as change:
             done = Consolidation(change.recorder, change.scope, change.at, summarise).run()
-            self._queue_vectors(change)
+            self._vectors.later(change.recorder)
         return done
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -239,9 +244,9 @@ class Memory:
                 word with the query. Off by default.
         """
         view = self.view(scope, as_of=as_of, trusts=_tuple(trusts), retired=history, ended=history, archived=archived)
-        vector = self._query_vector(query)
+        vector = self._vectors.of(query)
         with self.store.read() as reader:
-            search = Search(reader, view, self._vectors if vector is not None else "")
+            search = Search(reader, view, self._vectors.model)
             return search.best(Query(query, k, _tuple(kinds), vector, budget_tokens, explain, walk))
 
     def context(self, query: str, scope: Scopes, budget_tokens: int = 800, **filters: Any) -> Context:
@@ -329,22 +334,7 @@ class Memory:
             BadInput: there is no embedder.
             BadVectors: the embedder fails; what it embedded so far is kept.
         """
-        if self.embedder is None:
-            raise BadInput("no embedder is set: name one, as `hashed` or `minilm`")
-        model = self._take_over(self.embedder)
-        done = after = 0
-        while True:
-            with self.store.read() as reader:
-                page = reader.without_vector(model, after, batch)
-            if not page:
-                return done
-            vectors = embedded(self.embedder, [item.text for _, item in page])
-            with self.store.write() as writer:
-                writer.put_vectors(model, {item.id: v for (_, item), v in zip(page, vectors, strict=True)})
-                writer.remove_tasks("embed", [item.id for _, item in page])
-            after, done = page[-1][0], done + len(page)
-            if progress is not None:
-                progress(done)
+        return self._vectors.renew(batch, progress)
 
     def enqueue(self, ids: Iterable[str], scope: str) -> int:
         """Let a model read these items later (`enrich`); returns how many wait now that did not."""
@@ -376,7 +366,7 @@ class Memory:
     def _change(self, name: str, scope: str) -> Iterator[Change]:
         scope, at = check_scope(scope), self.clock()
         with self.store.write() as writer:
-            change = Change(Recorder(writer, self._vectors), new_id(), scope, at)
+            change = Change(Recorder(writer, self._vectors.model), new_id(), scope, at)
             yield change
             writer.forget_undo(at - self.undo_window)
             touched = change.recorder.touched
@@ -391,72 +381,6 @@ class Memory:
 
     def _everything(self, scope: Scopes) -> View:
         return View(check_scopes(scope), self.clock()).everything()
-
-    def _settle_embedder(self) -> str:
-        """Name of the vectors that can be used: none when the store's are of another model."""
-        if self.embedder is None:
-            return ""
-        mine = _model(self.embedder)
-        with self.store.read() as reader:
-            theirs = reader.meta(EMBEDDER)
-        if theirs is None and self.store.writable:
-            with self.store.write() as writer:
-                writer.set_meta(EMBEDDER, mine)
-        elif theirs != mine:
-            self.trouble = (
-                f"{self.store.name} holds vectors of {theirs}, not of {mine}: words and graph are searched, "
-                "vectors are not until `opensage memory reindex`"
-            )
-            return ""
-        return mine
-
-    def _take_over(self, embedder: Embedder) -> str:
-        mine = _model(embedder)
-        with self.store.write() as writer:
-            theirs = writer.meta(EMBEDDER)
-            if theirs not in (None, mine):
-                writer.remove_vectors(str(theirs))
-            writer.set_meta(EMBEDDER, mine)
-        self._vectors, self.trouble = mine, str(getattr(self.store, "trouble", ""))
-        return mine
-
-    def _embed_early(self, texts: list[str]) -> tuple[dict[str, Sequence[float]], str]:
-        """Vectors by text, made before the transaction, so that a slow embedder does not hold it."""
-        if self.embedder is None or not self._vectors:
-            return {}, ""
-        wanted = [text for text in dict.fromkeys(texts) if text.strip()]
-        try:
-            return dict(zip(wanted, embedded(self.embedder, wanted), strict=True)) if wanted else {}, ""
-        except BadVectors as error:
-            return {}, str(error)
-
-    def _keep_vectors(
-        self, change: Change, items: Sequence[Item], vectors: dict[str, Sequence[float]], trouble: str
-    ) -> None:
-        if not self._vectors:
-            return
-        change.recorder.put_vectors({item.id: vectors[item.text] for item in items if item.text in vectors})
-        missing = [Task(item.id, "embed", int(bool(trouble)), trouble) for item in items if item.text not in vectors]
-        change.recorder.raw.put_tasks(missing)
-
-    def _queue_vectors(self, change: Change) -> None:
-        """Let what was made in a transaction be embedded later: `reindex` does it."""
-        if self._vectors:
-            fresh = [id for id in change.recorder.touched if change.recorder.is_fresh(id)]
-            change.recorder.raw.put_tasks([Task(id, "embed") for id in fresh])
-
-    def _query_vector(self, query: str) -> Sequence[float] | None:
-        if self.embedder is None or not self._vectors or not query.strip():
-            return None
-        try:
-            return embedded(self.embedder, [query[:20_000]])[0]
-        except BadVectors as error:
-            self.trouble = str(error)  # words and graph still answer
-            return None
-
-
-def _model(embedder: Embedder) -> str:
-    return f"{embedder.name}:{embedder.dimension}"
 
 
 def _relation(name: str) -> str:

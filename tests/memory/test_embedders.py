@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import threading
+import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -55,6 +58,11 @@ def endpoint(monkeypatch):
     server.shutdown()
     thread.join()
     server.server_close()
+    with warnings.catch_warnings():  # litellm leaves the thread an event loop, open
+        warnings.simplefilter("ignore")
+        asyncio.get_event_loop_policy().get_event_loop().close()
+        asyncio.set_event_loop(None)
+        gc.collect()
 
 
 @pytest.mark.slow
