@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             except ValueError as error:
                 print(f"opensage_benchmarks.memory: {error}", file=sys.stderr)
                 return 2
-            result["retrieval"] = evaluate(found, chosen.embedder, Path(folder))
+            result["retrieval"] = evaluate(found, chosen.embedder, chosen.peer, Path(folder))
         if chosen.nodes:
             result["engine"] = [engine.measure(nodes, Path(folder)) for nodes in chosen.nodes]
     tables(result)
@@ -49,6 +49,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--longmemeval", type=Path, help="LongMemEval's JSON file, instead of LoCoMo")
     parser.add_argument("--embedder", action="append", choices=EMBEDDERS, help="also with this one (several times)")
+    parser.add_argument(
+        "--peer", action="append", choices=[*peers.PEERS, "none"], help="only this peer (several times)"
+    )
     parser.add_argument("--nodes", type=int, action="append", help="store throughput at this size (several times)")
     chosen = parser.parse_args(argv)
     if chosen.longmemeval:
@@ -59,7 +62,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def evaluate(conversations: list[Conversation], embedders: Sequence[str], folder: Path) -> dict[str, Any]:
+def evaluate(
+    conversations: list[Conversation], embedders: Sequence[str], wanted: Sequence[str] | None, folder: Path
+) -> dict[str, Any]:
     """Each way to rank, over all conversations, those that the weights were tuned on, and the others."""
     from opensage_memory.embed import open_embedder
 
@@ -75,9 +80,10 @@ def evaluate(conversations: list[Conversation], embedders: Sequence[str], folder
                 memory.close()
 
         ways[f"opensage, {name if name != 'none' else 'no model'}"] = through_memory
-    for name in peers.installed():
+    versions = {name: found for name, found in peers.installed().items() if wanted is None or name in wanted}
+    for name in versions:
         ways[name] = lambda conversation, name=name: peers.evaluate(name, conversation)  # type: ignore[misc]
-    return {"versions": peers.installed(), "ways": {name: _way(rank, conversations) for name, rank in ways.items()}}
+    return {"versions": versions, "ways": {name: _way(rank, conversations) for name, rank in ways.items()}}
 
 
 def _way(rank: Callable[[Conversation], dict[str, Any]], conversations: list[Conversation]) -> dict[str, Any]:

