@@ -15,6 +15,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opensage_memory.store.neo4j import Neo4jStore
 from opensage_memory.store.neo4j.values import LABELS
@@ -36,6 +37,7 @@ class Address:
     password: str
     database: str | None
     sql: str = ""
+    own: bool = False
 
     def open(self, **options: object) -> Neo4jStore:
         """A store there; of whatever is in the database."""
@@ -49,7 +51,13 @@ class Address:
                 "MATCH (n) WHERE none(label IN labels(n) WHERE label IN $ours) RETURN count(n)", ours=OURS
             ).single()[0]
             assert not strange, f"{self.uri} holds {strange} nodes that are no memory: name an empty database"
-            session.run("MATCH (n) DETACH DELETE n").consume()
+            few = session.run("MATCH (n) RETURN count(n) < 300").single()[0]
+            if not self.own or (few and not session.run("SHOW VECTOR INDEXES YIELD name RETURN name").values()):
+                session.run("MATCH (n) DETACH DELETE n").consume()
+                return
+        for verb in ("drop", "create"):  # quicker than to take so much out, and no index of an earlier test is left
+            with ask(f"{self.sql}/api/v1/server", {"command": f"{verb} database {self.database}"}):
+                pass
 
 
 @dataclass
@@ -63,7 +71,9 @@ class ArcadeServer:
 
     @property
     def address(self) -> Address:
-        return Address(f"bolt://127.0.0.1:{self.bolt}", "root", PASSWORD, "memory", f"http://127.0.0.1:{self.http}")
+        return Address(
+            f"bolt://127.0.0.1:{self.bolt}", "root", PASSWORD, "memory", f"http://127.0.0.1:{self.http}", own=True
+        )
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -103,10 +113,7 @@ class ArcadeServer:
             assert self.process is not None
             assert self.process.poll() is None, self.said()
             with contextlib.suppress(OSError):
-                secret = base64.b64encode(f"root:{PASSWORD}".encode()).decode()
-                url = f"http://127.0.0.1:{self.http}/api/v1/databases"
-                request = urllib.request.Request(url, headers={"Authorization": f"Basic {secret}"})
-                with urllib.request.urlopen(request, timeout=5) as answer:
+                with ask(f"http://127.0.0.1:{self.http}/api/v1/databases") as answer:
                     if "memory" in json.load(answer)["result"]:
                         return
             time.sleep(0.1)
@@ -121,6 +128,13 @@ class ArcadeServer:
             self.process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
             self.process.wait(60)
             self.process = None
+
+
+def ask(url: str, body: dict[str, str] | None = None) -> Any:
+    """What our ArcadeDB answers over HTTP."""
+    secret = base64.b64encode(f"root:{PASSWORD}".encode()).decode()
+    data = None if body is None else json.dumps(body).encode()
+    return urllib.request.urlopen(urllib.request.Request(url, data, {"Authorization": f"Basic {secret}"}), timeout=30)
 
 
 def _end_with_parent() -> None:
