@@ -287,7 +287,7 @@ def _agreed(items: Sequence[Item]) -> bool:
 
 @app.command("undo")
 def undo(
-    operation: Annotated[str, typer.Argument(help="Id of an operation; `last` is the last one.")] = "last",
+    operation: Annotated[str, typer.Argument(help="Id of an operation, as `forget`, `consolidate`, `show` print it.")],
     scope: Scope = None,
     workdir: Workdir = Path("."),
     store: Store = None,
@@ -299,7 +299,7 @@ def undo(
 
     with opened(workdir, store, scope, config) as here:
         there = here.memory.operations(here.scopes, 10_000)
-        found = [one for one in there if operation == "last" or one.id == operation][:1]
+        found = [one for one in there if one.id == operation]
         if not found:
             raise MemoryUnavailable(f"no operation {operation!r}; `opensage memory show ID` names those of an item")
         forgotten.undo(here.memory, found[0].id, found[0].scope)
@@ -338,15 +338,19 @@ def consolidate(
     """Merge near duplicates, sum up sessions, put old parts away. Nothing is lost; `undo` takes it back."""
     from opensage_memory.scope import covers
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     with opened(workdir, store, scope, config) as here:
         with here.memory.store.read() as reader:
             names = [name for name in reader.scopes() if covers(here.scopes, name)]
         for name in names:
             done = here.memory.consolidate(name)
-            rows.append((name, len(done.merged), len(done.summaries), len(done.archived)))
+            counts = {"merged": len(done.merged), "summaries": len(done.summaries), "archived": len(done.archived)}
+            last = here.memory.operations(name, 1) if any(counts.values()) else []
+            rows.append({"scope": name, **counts, "operation": last[0].id if last else ""})
     if json:
-        print_json([{"scope": n, "merged": m, "summaries": s, "archived": a} for n, m, s, a in rows])
+        print_json(rows)
         return
-    for name, merged, summaries, archived in rows:
-        typer.echo(f"{short(name)}: {merged} merged, {summaries} summaries, {archived} put away")
+    for row in rows:
+        back = f" (operation {row['operation']})" if row["operation"] else ""
+        merged, summaries, archived = row["merged"], row["summaries"], row["archived"]
+        typer.echo(f"{short(str(row['scope']))}: {merged} merged, {summaries} summaries, {archived} put away{back}")

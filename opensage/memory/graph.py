@@ -76,7 +76,6 @@ class LogFold:
     run_at: float = 0.0
     task: Ref | None = None
     last: Ref | None = None
-    summed: int = -1
     said: list[tuple[int, Ref]] = field(default_factory=list)
     calls: dict[str, tuple[Ref, str]] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -201,10 +200,10 @@ class TreeFold:
         yield Link(ref, PART_OF, Ref("turn", call.key.rpartition(".")[0]))
 
     def _compacted(self, log: LogFold, event: Compacted) -> Iterator[Piece]:
-        gone = [ref for seq, ref in log.said if log.summed < seq < event.keep_from]
+        gone = [ref for seq, ref in log.said if seq < event.keep_from]
         if not event.summary or not gone:
             return
-        log.summed = event.keep_from - 1
+        log.said = [entry for entry in log.said if entry[0] >= event.keep_from]
         summary = Ref("summary", log.place(event))
         trust = "untrusted" if log.untrusted else "agent"
         yield _node(log, event, "summary", event.summary, trust=trust, data={"how": event.how}, link=False)

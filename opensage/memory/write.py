@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BATCH = 400
 """Pieces of one transaction: another process waits no longer than these take."""
+_KNOWN = 20_000
+"""Ids that are kept in memory."""
 
 
 class GraphWriter:
@@ -39,6 +41,8 @@ class GraphWriter:
         return sum(isinstance(piece, Node) for piece in pieces)
 
     def _write(self, pieces: Sequence[Piece]) -> None:
+        if len(self._ids) > _KNOWN:
+            self._ids.clear()  # they are found again
         memory, project = self._place.plain, self._place.project
         with memory.store.write() as writer:
             gone = forgotten(writer)
