@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 DEFINED = re.compile(r"^(?:async )?def (test_\w+)", re.M)
 BLOCKS = [(f"{p.name}-{n}", code) for p in PAGES for n, code in enumerate(BLOCK.findall(p.read_text("utf-8")), 1)]
