@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ RECALL = ("fact", "procedure", "summary", "message", "turn", "observation", "doc
 """What an agent's own question finds."""
 KINDS = tuple(kind for kind in RECALL if kind != "observation")
 """What is found for a task: output of tools is left to questions."""
+ANSWER = 0.5
+"""Share of the best score that an item must have from what is around it, e.g. the question that it answers."""
 _CANDIDATES = 40
 _LONGEST = 4_000
 """Characters of a task that are looked for."""
@@ -46,7 +49,7 @@ def _recalled(reach: Reach, task: str, budget_tokens: int, known: set[str]) -> R
     from opensage_memory.retrieval.context import compose
 
     with explained():
-        hits = reach.news(reach.memory.search(task, reach.scopes, _CANDIDATES, kinds=KINDS))
+        hits = reach.news(reach.memory.search(task, reach.scopes, _CANDIDATES, kinds=KINDS, explain=True))
         fresh = [hit for hit in hits if hit.item.id not in known and hit.item.key.partition("#")[0] != reach.session]
         with reach.memory.store.read() as reader:
             made = compose(_telling(fresh, task), budget_tokens, reader)
@@ -64,10 +67,15 @@ def used(reach: Reach, ids: Sequence[str]) -> None:
 
 
 def _telling(hits: list[Hit], task: str) -> list[Hit]:
-    """Hits that share enough words with the task: with one common word of many they are about something else."""
+    """Hits that share enough words with the task, and what was answered to them.
+
+    With one common word of many a hit is about something else. That the same was asked before tells nothing.
+    """
     from opensage_memory.text import query_tokens, tokens
 
     wanted, asked = set(query_tokens(task)), " ".join(task.split())
     least = min(2, len(wanted))
-    other = [hit for hit in hits if " ".join(hit.item.text.split()) != asked]  # that it was asked before tells nothing
-    return [hit for hit in other if len(wanted & set(tokens(hit.item.text))) >= least]
+    fit = {hit.item.id: hit.score for hit in hits if len(wanted & set(tokens(hit.item.text))) >= least}
+    near = ANSWER * max(fit.values(), default=math.inf)
+    kept = [hit for hit in hits if hit.item.id in fit or hit.parts.get("around", 0.0) >= near]
+    return [hit for hit in kept if " ".join(hit.item.text.split()) != asked]

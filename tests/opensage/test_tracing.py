@@ -153,7 +153,7 @@ def test_content_only_when_asked_for_and_never_secrets(tmp_path: Path, monkeypat
     ]
     plain, full = Seen(), Seen(content=True)
     for seen in (plain, full):
-        go(turns, tmp_path, seen, tools=[breaks])
+        go(turns, tmp_path, seen, tools=[breaks], memory=False)
         assert KEY not in " ".join(span.to_json() for span in seen.spans)
     assert not any(
         "messages" in name or name.endswith(("arguments", "result")) for s in plain.spans for name in about(s)

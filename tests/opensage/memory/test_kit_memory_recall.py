@@ -43,6 +43,19 @@ def test_nothing_is_added_when_nothing_fits(tmp_path: Path, task: str) -> None:
     assert not [event for event in result.events if isinstance(event, Recalled)]
 
 
+def test_the_answer_to_an_earlier_question_is_recalled_with_it_and_nothing_else(tmp_path: Path) -> None:
+    go([say("It is 5433.")], tmp_path, "Which port has the staging database?")
+    go([say("On Tuesday")], tmp_path, "When do we deploy?")
+    go([say("The port is open")], tmp_path, "Is the harbour open?")
+    for task in ("On which port does the staging database listen?", "Which port has the staging database?"):
+        _, model = go([say("5433")], tmp_path, task)
+        [text] = shown(model)
+        assert "It is 5433." in text
+        assert "Tuesday" not in text
+        assert "harbour" not in text
+        assert ("Which port has" in text) == (task[0] == "O")
+
+
 def test_it_is_an_event_of_the_log_and_is_replayed(tmp_path: Path) -> None:
     fill(tmp_path, "The staging database listens on port 5433")
     result, model = go([say("5433")], tmp_path, "On which port listens the staging database?")
