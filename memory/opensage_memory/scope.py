@@ -63,7 +63,8 @@ def _pattern(scope: object) -> str:
 
 
 def _bad(name: str) -> bool:
-    return not name.strip() or name in (".", "..", "*") or any(ord(char) < 32 for char in name)
+    odd = any(ord(char) < 32 or 0xD800 <= ord(char) <= 0xDFFF for char in name)
+    return odd or not name.strip() or name in (".", "..", "*")
 
 
 def _shown(value: object) -> str:

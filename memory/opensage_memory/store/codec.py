@@ -43,7 +43,8 @@ def unpack(packed: Mapping[str, Any]) -> Item:
             and item.created_at is not None
             and item.kind in KINDS
             and item.trust in TRUSTS
-            and 0 < len(item.id) <= 200
+            and 0 < len(item.id.encode()) <= 800
+            and len(item.id) <= 200
         )
         if not whole or digest(item.text) != item.hash:
             raise BadInput(f"item {str(item.id)[:40]!r}: a field is wrong, or its hash is that of another text")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Any
 
 from opensage_memory.item import to_micros
 from opensage_memory.scope import EVERYTHING, View
+from opensage_memory.store.sqlite.rows import bind
 
 Value = str | int | float | bytes | None
 CHUNK = 500
 """Values in one IN list: under the lowest limit of SQLite (999)."""
-Thing = TypeVar("Thing")
 
 
 def shown(view: View | None, item: str = "i", *, seek: bool = False) -> tuple[str, list[Value]]:
@@ -65,8 +65,8 @@ def marks(values: Iterable[object]) -> str:
     return ",".join("?" for _ in values)
 
 
-def chunks(values: Iterable[Thing], size: int = CHUNK) -> Iterator[list[Thing]]:
-    """The values in lists of at most `size`."""
-    rest = iter(values)
+def chunks(values: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+    """The values in lists of at most `size`, as SQLite takes them."""
+    rest = (bind(value) if isinstance(value, str) else value for value in values)
     while part := list(islice(rest, size)):
         yield part

@@ -13,7 +13,7 @@ from opensage_memory.scope import View, covers
 from opensage_memory.store.base import RING, Counts, Operation, Outline, Task, Tombstone, Vector
 from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
-from opensage_memory.store.sqlite.rows import SELECT, to_edge, to_item, unbind
+from opensage_memory.store.sqlite.rows import SELECT, bind, to_edge, to_item, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
 
 MATCHES = 10_000
@@ -59,7 +59,7 @@ class SqliteReader:
         """See `Reader`."""
         condition, values = shown(view)
         sql = f"SELECT {SELECT} FROM items i WHERE i.key <> '' AND i.key = ? AND {condition} ORDER BY i.seq LIMIT ?"
-        return [to_item(row) for row in self.link.execute(sql, [key, *values, limit])]
+        return [to_item(row) for row in self.link.execute(sql, [bind(key), *values, limit])]
 
     def same(self, scope: str, kind: str, hash: str) -> Item | None:
         """See `Reader`."""
@@ -289,7 +289,7 @@ class SqliteReader:
 
     def meta(self, name: str) -> str | None:
         """See `Reader`."""
-        row = self.link.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        row = self.link.execute("SELECT value FROM meta WHERE name = ?", (bind(name),)).fetchone()
         return str(row[0]) if row else None
 
     def operations(self, limit: int = 100, touching: str | None = None) -> list[Operation]:
@@ -306,12 +306,14 @@ class SqliteReader:
     def operation(self, id: str) -> Operation | None:
         """See `Reader`."""
         sql = "SELECT id, name, scope, at, touched, undo FROM operations WHERE id = ?"
-        row = self.link.execute(sql, (id,)).fetchone()
+        row = self.link.execute(sql, (bind(id),)).fetchone()
         return _operation(row) if row else None
 
     def tombstone(self, id: str) -> Tombstone | None:
         """See `Reader`."""
-        row = self.link.execute("SELECT id, scope, kind, at, operation FROM tombstones WHERE id = ?", (id,)).fetchone()
+        row = self.link.execute(
+            "SELECT id, scope, kind, at, operation FROM tombstones WHERE id = ?", (bind(id),)
+        ).fetchone()
         return Tombstone(row[0], row[1], row[2], _at(row[3]), row[4]) if row else None
 
     def tasks(self, work: str, limit: int = 100) -> list[Task]:

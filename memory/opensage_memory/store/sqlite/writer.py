@@ -129,9 +129,9 @@ class SqliteWriter(SqliteReader):
     def set_meta(self, name: str, value: str | None) -> None:
         """See `Writer`."""
         if value is None:
-            self.link.execute("DELETE FROM meta WHERE name = ?", (name,))
+            self.link.execute("DELETE FROM meta WHERE name = ?", (bind(name),))
         else:
-            self.link.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (name, value))
+            self.link.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (bind(name), value))
 
     def log(self, operation: Operation) -> None:
         """See `Writer`."""
