@@ -294,10 +294,8 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         if text:
             found[name] = _value(text)
     inner = {name: text for name in MemorySettings.model_fields if (text := env.get(f"OPENSAGE_MEMORY_{name.upper()}"))}
-    if inner:
-        table = found.get("memory")
-        table = table if isinstance(table, dict) else {}
-        found["memory"] = {**table, **{name: _value(text) for name, text in inner.items()}}
+    if inner and isinstance(table := found.setdefault("memory", {}), dict):
+        table |= {name: _value(text) for name, text in inner.items()}
     return found
 
 

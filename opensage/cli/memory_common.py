@@ -92,9 +92,7 @@ def place_of(workdir: Path, store: str | None, config: Sequence[str] | None) -> 
 
 
 def _warn(text: str) -> None:
-    from opensage.cli.stream import clean
-
-    typer.echo(f"warning: {clean(text)}", err=True)
+    typer.echo(f"warning: {short(text, 400)}", err=True)
 
 
 def as_json(item: Item) -> dict[str, Any]:

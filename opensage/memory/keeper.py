@@ -73,7 +73,8 @@ class Keeper:
 
     def _note(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            self.trouble = trouble if trouble.startswith("memory:") else f"memory: {trouble}"
+            told = " ".join(trouble.split())
+            self.trouble = told if told.startswith("memory:") else f"memory: {told}"
 
     def failed(self, error: Exception) -> None:
         """Something could not be read."""

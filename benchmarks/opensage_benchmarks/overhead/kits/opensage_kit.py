@@ -1,4 +1,7 @@
-"""OpenSage with its scripted model; like in use, every event goes to the session's log on disk."""
+"""OpenSage with its scripted model; like in use, every event goes to the session's log on disk.
+
+Without its graph memory, which is written beside the run, and which the other kits have not.
+"""
 
 from __future__ import annotations
 
@@ -30,5 +33,11 @@ def run(turns: int, add: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         limits = Limits(max_turns=turns + 10)
         return opensage.run(
-            "add", model=script(turns), tools=[add_tool], sandbox=ScriptedSandbox(), workdir=folder, limits=limits
+            "add",
+            model=script(turns),
+            tools=[add_tool],
+            sandbox=ScriptedSandbox(),
+            workdir=folder,
+            limits=limits,
+            memory=False,
         ).text
