@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from opensage_memory.item import NEXT, PART_OF, REPLY_TO, Edge, Item, from_micros
@@ -326,22 +327,33 @@ class SqliteReader:
 
 
 def hop_query(ids: Sequence[str], view: View, hops: int, limit: int) -> tuple[str, list[Value]]:
-    """SQL for all steps at once: each is a table of numbers, and CROSS JOIN begins with it in every SQLite."""
+    """SQL for all steps at once, and its values."""
     condition, values = shown(view)
-    steps = [f"f0(n, id) AS {KEPT} (SELECT i.seq, i.id FROM items i WHERE i.id IN ({marks(ids)}) AND {condition})"]
-    bound: list[Value] = [*ids, *values]
+    bound: list[Value] = []
     for step in range(1, hops + 1):
-        ends = " UNION ALL ".join(
-            f"SELECT e.{there} AS m FROM f{step - 1} CROSS JOIN edges e ON e.{here} = n"
+        side = [*ids, *values, *values] if step == 1 else values
+        bound += [*side, *side, 2 * limit]
+    return _hop_text(len(ids), condition, shown(view, "s")[0], hops), [*bound, *ids, *values]
+
+
+@lru_cache(maxsize=64)
+def _hop_text(count: int, condition: str, start: str, hops: int) -> str:
+    """Each step is a table, and CROSS JOIN begins with it in every version of SQLite."""
+    given = f"IN ({marks(range(count))})"
+    found = [f"SELECT i.id, 0 FROM items i WHERE i.id {given} AND {condition}"]
+    steps = []
+    for step in range(1, hops + 1):
+        before, n, only = (
+            ("items s", "s.seq", f"s.id {given} AND {start} AND ") if step == 1 else (f"f{step - 1}", "n", "")
+        )
+        sides = " UNION ".join(
+            f"SELECT i.seq, i.id FROM {before} CROSS JOIN edges e ON e.{here} = {n} "
+            f"CROSS JOIN items i ON i.seq = e.{there} WHERE {only}{condition}"
             for here, there in (("source", "target"), ("target", "source"))
         )
-        steps.append(
-            f"f{step}(n, id) AS {KEPT} (SELECT DISTINCT i.seq, i.id FROM ({ends}) "
-            f"CROSS JOIN items i ON i.seq = m WHERE {condition} LIMIT ?)"
-        )
-        bound += [*values, 2 * limit]
-    found = " UNION ALL ".join(f"SELECT id, {step} FROM f{step}" for step in range(hops + 1))
-    return f"WITH {', '.join(steps)} {found}", bound
+        steps.append(f"f{step}(n, id) AS {KEPT if step < hops else ''} ({sides} LIMIT ?)")
+        found.append(f"SELECT id, {step} FROM f{step}")
+    return f"{'WITH ' * bool(steps)}{', '.join(steps)} {' UNION ALL '.join(found)}"
 
 
 def _operation(row: Sequence[Any]) -> Operation:
