@@ -127,6 +127,8 @@ async def _converse(engine: Engine, screen: Screen, *, terminal: bool) -> int:
             finally:
                 history.close()
                 await engine.close()
+                if engine.warning:
+                    screen.say(engine.warning, "yellow")
         except asyncio.CancelledError:
             if not interrupts.leaving:
                 raise

@@ -421,11 +421,16 @@ def _fields_are_right(kind: type[Event], data: Mapping[str, Any]) -> bool:
         types = _TYPES[kind] = {name: (_ACCEPTS[text], _ITEMS.get(text)) for name, text in named.items()}
     for name, value in data.items():
         accepted, item = types.get(name, ((object,), None))
-        if not isinstance(value, accepted):
+        if not isinstance(value, accepted) or _is_no_number(value, accepted):
             return False
         if item is not None and not all(isinstance(part, item) for part in cast("list[object]", value)):
             return False
     return "calls" not in types or all(_is_call(call) for call in data.get("calls", ()))
+
+
+def _is_no_number(value: object, accepted: tuple[type, ...]) -> bool:
+    """Whether it is true or false where a number is wanted."""
+    return isinstance(value, bool) and bool not in accepted and object not in accepted
 
 
 def _is_call(call: object) -> bool:

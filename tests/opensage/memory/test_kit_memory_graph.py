@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from helpers_run import call, calls, go, results, say
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from memory_helpers import graph_of, items_of, memory_file, memory_of, place_of, sessions_of
 from topology_helpers import create, delegate, sessions, team
 
@@ -328,6 +330,43 @@ def test_four_processes_share_one_memory_from_its_first_moment(tmp_path: Path) -
     with memory_of(tmp_path) as memory:
         assert memory.check() == []
     assert again(tmp_path, tmp_path / "again.db")[0] == graph_of(tmp_path)[0]
+
+
+VALUE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.just([])
+CALL = st.fixed_dictionaries(
+    {"id": st.sampled_from("ab"), "name": st.text(max_size=5), "arguments": st.text(max_size=9)}
+)
+LOGGED = st.sampled_from(
+    ["run.started", "run.finished", "user.message", "model.reply", "tool.started", "tool.result", "compacted", "agent.created",
+     "agent.called", "agent.finished", "agent.saved", "board.read", "toolkit.made", "toolkit.retired", "memory.recalled"]
+)  # fmt: skip
+FIELD = st.sampled_from(
+    ["agent", "text", "id", "name", "source", "summary", "keep_from", "number", "status", "spec", "tools", "usage", "resumed",
+     "description", "version", "data", "blob", "size", "ok"]
+)  # fmt: skip
+LINE = st.tuples(
+    LOGGED, st.dictionaries(FIELD, VALUE | st.text(), max_size=4), st.lists(CALL, max_size=2),
+    st.floats(allow_nan=False, allow_infinity=False) | st.just(1.8e9),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(LINE, max_size=12))
+def test_any_log_is_folded_and_folded_again(tmp_path_factory: Any, lines: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    sessions(folder).mkdir(parents=True)
+    told = []
+    for seq, (kind, fields, made, at) in enumerate(lines):
+        calls_too = {"calls": made} if kind == "model.reply" else {}
+        told.append(json.dumps({**fields, **calls_too, "seq": seq, "time": at, "type": kind}))
+    for name in ("s", "s.1"):
+        (sessions(folder) / f"{name}.jsonl").write_text("\n".join(told) + "\n")
+    with place_of(folder) as place:
+        rebuild(place, sessions_of(folder))
+        before = place.memory.counts()
+        rebuild(place, sessions_of(folder))
+        assert place.memory.counts() == before
+        assert place.memory.check() == []
 
 
 # --- procedures ---
