@@ -1,0 +1,1 @@
+"""Code tools: an index of a repository in many languages, its tests, a debugger, coverage, a fuzzer, git."""
