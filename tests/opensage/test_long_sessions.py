@@ -94,7 +94,7 @@ def test_the_messages_of_a_long_history_stay_within_the_window(tmp_path: Path) -
         return f"{n} " * 200
 
     turns = [calls(call("step", {"n": n}), usage={"input_tokens": 0, "output_tokens": 1}) for n in range(300)]
-    model = ScriptedModel([*turns, say("end")], context_window=8000)
+    model = ScriptedModel([*turns, *[say("end")] * 3], context_window=8000)  # summaries take turns of it too
     result, _ = go(model, tmp_path, tools=[step], limits=Limits(max_turns=2000))
     assert result.text == "end"
     sizes = [sum(len(m.get("content") or "") for m in request["messages"]) for request in model.requests]
