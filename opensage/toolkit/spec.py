@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -61,8 +62,9 @@ class ToolkitSpec(BaseModel):
 
     @property
     def package(self) -> str:
-        """The name of its Python package when it is staged."""
-        return self.name.replace("-", "_")
+        """The name of its Python package when it is staged: one that stands for no module of Python itself."""
+        name = self.name.replace("-", "_")
+        return f"{name}_toolkit" if name in sys.stdlib_module_names else name
 
     @property
     def files(self) -> Mapping[str, bytes]:

@@ -108,7 +108,7 @@ class Staging:
                 f"{tool} was not called: its arguments have {len(data)} bytes, {ARGUMENT_BYTES} may be. {_BIG}"
             )
         done = await self.run(sandbox, spec, "call", data, spec.seconds)
-        return _answer(done, f"{spec.package}__{tool}", spec.seconds)
+        return _answer(done, f"{spec.name.replace('-', '_')}__{tool}", spec.seconds)
 
     async def test(self, sandbox: Sandbox, spec: ToolkitSpec, seconds: float = TEST_SECONDS) -> Report:
         """Run the toolkit's tests.

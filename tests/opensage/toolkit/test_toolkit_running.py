@@ -373,3 +373,20 @@ def test_docker_runs_toolkits(bench: Bench, docker_host: str) -> None:
             await sandbox.close()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("pure", [False, True])
+@pytest.mark.parametrize("name", ["json", "code"])
+def test_a_toolkit_named_like_a_module_of_python_takes_nobodys_place(bench: Bench, name: str, pure: bool) -> None:
+    head = f'---\nname: {name}\ndescription: Trials.\nmetadata:\n  opensage-pure: "{str(pure).lower()}"\n---\n'
+    tools = (
+        "import code, json\n\ndef dump(value: int) -> str:\n    return json.dumps([value, hasattr(code, 'interact')])\n"
+    )
+    spec = load_toolkit(bench.put(bench.home / "toolkits" / name, {"SKILL.md": head, "tools.py": tools}))
+
+    async def work(ctx: ToolContext) -> None:
+        (tool,) = toolkit_tools(spec, Staging())
+        assert tool.name == f"{name}__dump"
+        assert await tool.invoke({"value": 1}, ctx) == "[1, true]"
+
+    bench.run(work)

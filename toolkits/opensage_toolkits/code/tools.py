@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from . import git as _git
+from . import running as _running
 from .lookup import Lookup
 
 __all__ = [
@@ -11,13 +13,18 @@ __all__ = [
     "callees",
     "callers",
     "definition",
+    "git_bisect",
+    "git_blame",
+    "git_diff",
     "outline",
     "references",
     "repo_map",
+    "run_tests",
     "symbols",
 ]
 
 _MOST = 500
+_LONGEST = 280
 
 
 def symbols(
@@ -113,6 +120,56 @@ def repo_map(budget_tokens: int = 1000, focus: str = "") -> dict[str, Any]:
         raise ValueError("budget_tokens must be from 1 to 20000")
     with Lookup() as lookup:
         return lookup.repo_map(budget_tokens, focus)
+
+
+def run_tests(command: str = "", path: str = "", timeout: float = 120) -> dict[str, Any]:
+    """Run tests; failures come with file, line, message and assertion.
+
+    Args:
+        command: pytest, unittest or any command; found out without it
+        path: test file, folder or test id
+        timeout: seconds, at most 280
+    """
+    return _running.run_tests(command, path, _seconds(timeout)).shown()
+
+
+def git_diff(revision: str = "HEAD", path: str = "") -> dict[str, Any]:
+    """What differs from a commit.
+
+    Args:
+        revision: the commit
+        path: only there
+    """
+    return _git.diff(".", revision, path)
+
+
+def git_blame(path: str, line: int, count: int = 1) -> dict[str, Any]:
+    """Which commit wrote a line.
+
+    Args:
+        path: of the file
+        line: the first
+        count: lines
+    """
+    return _git.blame(".", path, line, count)
+
+
+def git_bisect(command: str, good: str, bad: str = "HEAD", timeout: float = 60) -> dict[str, Any]:
+    """The first commit for which a command fails, found in a copy.
+
+    Args:
+        command: exits with 0 where all is well
+        good: a commit where it does
+        bad: a later one where it does not
+        timeout: seconds a run
+    """
+    return _git.bisect(".", command, good, bad, _seconds(timeout))
+
+
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout <= _LONGEST:
+        raise ValueError(f"timeout must be more than 0 and at most {_LONGEST} seconds")
+    return timeout
 
 
 def _lookup(limit: int) -> Lookup:
