@@ -12,7 +12,8 @@ from typing import IO, Any
 from opensage.sandbox.docker.client import close, cut
 
 WRAP = (
-    'for t in 1 2 3 4 5; do read -r s < /proc/$$/stat && break; done; n=$1 d=$2 i=$3; shift 3; printf "%s\\n" "$s"; cd -- "$d" || exit 126; '
+    "for t in 1 2 3 4 5; do read -r s < /proc/$$/stat && break; done; "
+    'n=$1 d=$2 i=$3; shift 3; printf "%s\\n" "$s"; cd -- "$d" || exit 126; '
     'exec 3>&2 2> /dev/null; if [ "$i" ]; then head -c "$i" | (exec "$@" 2>&3 3>&-); else (exec "$@" 2>&3 3>&-); fi; '
     'c=$?; printf "\\000%s %s\\n" "$n" "$c"; exit "$c"'
 )
