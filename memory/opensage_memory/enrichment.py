@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -120,7 +119,7 @@ class Enrichment:
         trust = "untrusted" if item.trust == "untrusted" else "agent"
         told: dict[str, Any] = {"at": item.valid_from, "trust": trust, "author": item.author, "derived": [item.id]}
         ids = [self._memory.state(*fact, self._scope, **told).id for fact in facts]
-        self._memory.annotate(item.id, self._scope, topics=topics or None)
+        self._memory.annotate(item.id, self._scope, topics=topics or None, enriched=True)
         with self._memory.store.write() as writer:
             writer.remove_tasks("enrich", [item.id])
         return ids
@@ -143,9 +142,10 @@ def read_answer(answer: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
     Raises:
         BadInput: there is no such object in the answer.
     """
-    match = re.search(r"\{.*\}", str(answer)[:100_000], re.S)
+    said = str(answer)[:100_000]
+    began, ended = said.find("{"), said.rfind("}") + 1
     try:
-        found = json.loads(match[0]) if match else None
+        found = json.loads(said[began:ended]) if 0 <= began < ended else None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the model's answer is not the JSON that was asked for: {str(answer)[:120]!r}") from error
     if not isinstance(found, dict) or not isinstance(found.get("facts", []), list):

@@ -22,6 +22,7 @@ from opensage.cli.memory_common import (
     short,
     told,
 )
+from opensage.cli.memory_enrich import enrich
 from opensage.errors import ConfigError, MemoryUnavailable
 
 if TYPE_CHECKING:  # imported late, to keep --help fast
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # imported late, to keep --help fast
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What is remembered between sessions.")
 memory_files.add_to(app)
+app.command("enrich")(enrich)
 Id = Annotated[str, typer.Argument(help="Id of an item, as `search` shows it.")]
 AsOf = Annotated[str | None, typer.Option("--as-of", help="What was true at this ISO date.")]
 _MOST_NODES = 60

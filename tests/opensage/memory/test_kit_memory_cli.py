@@ -276,3 +276,23 @@ def test_the_memory_agent_is_found_and_reads_what_the_usual_agent_reads(folder: 
         "forget",
         "link",
     }
+
+
+def test_enrich_reads_facts_out_of_what_was_said(folder: Path, memory: Any, tmp_path: Path) -> None:
+    fact = {"facts": [{"subject": "turbine", "relation": "has colour", "object": "green"}], "topics": ["turbine"]}
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps([{"text": json.dumps(fact)}]))
+    bad.write_text(json.dumps([{"text": "I would rather not."}]))
+    failed = memory("enrich", "--model", f"script:{bad}")
+    assert failed.code == 1
+    assert "was not read" in failed.err
+    (row,) = memory("enrich", "--model", f"script:{good}", "--json").json
+    assert (row["read"], row["facts"], row["left"], row["calls"]) == (1, 1, 0, 1)
+    assert "turbine has colour green" in memory("search", "turbine colour", "--kind", "fact").out
+    assert memory("enrich", "--model", f"script:{good}", "--json").json == []  # all is read
+
+
+def test_enrich_needs_a_model_that_is_one(folder: Path, memory: Any) -> None:
+    found = memory("enrich", "--model", "script:nowhere.json")
+    assert found.code == 2
+    assert "nowhere.json" in found.err
