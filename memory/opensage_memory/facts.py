@@ -17,14 +17,17 @@ from opensage_memory.item import (
     SUPERSEDES,
     Edge,
     Item,
+    digest,
     instant,
 )
 from opensage_memory.scope import View
 from opensage_memory.store.base import Row
 from opensage_memory.store.recorder import Recorder
 from opensage_memory.text import index_text
-from opensage_memory.writing import Adder, New, fold, plain, seen_trust
+from opensage_memory.writing import MAX_SOURCES, Adder, New, borne_out, ended, fold, plain, seen_trust, unlink
 
+MOST = 1_000_000
+"""Facts of one subject and relation that are looked at: all there can be, as the newest must be among them."""
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
@@ -47,6 +50,10 @@ class Claim:
     text: str = ""
     functional: bool = False
     new: New = field(default_factory=lambda: New(""))
+
+    def sentence(self) -> str:
+        """What is stored as the fact's text."""
+        return plain(self.text or f"{self.subject} {self.relation} {self.object}")
 
     @property
     def key(self) -> str:
@@ -88,22 +95,32 @@ class Facts:
     def _line(self, claim: Claim) -> list[Item]:
         """Live facts of the subject and relation, in the order of their beginning."""
         view = View((self._scope,), self._now, kinds=("fact",), ended=True, archived=True)
-        return sorted(self._recorder.reads.find(view, claim.key), key=_start)
+        return sorted(self._recorder.reads.find(view, claim.key, MOST), key=_start)
 
     def _again(self, known: Item, claim: Claim) -> Item:
         new = claim.new
         sources = tuple(dict.fromkeys((*known.sources, *new.sources, *new.derived)))
-        again = known.but(
-            sources=sources, seen=known.seen + 1, trust=seen_trust(known.trust, new.trust), archived=False, stale=False
+        again = ended(known, new).but(
+            sources=sources[:MAX_SOURCES],
+            seen=known.seen + 1,
+            trust=seen_trust(known.trust, new.trust),
+            archived=False,
+            stale=False,
         )
+        if again.trust != known.trust:  # a person vouches for their own words, not for those that were there
+            text = claim.sentence()
+            again = again.but(text=text, hash=digest(text))
+            unlink(self._recorder, again)
+        if again.valid_to != known.valid_to:
+            mark_stale(self._recorder, [known.id])
         self._recorder.put([Row(again, index_text(again.text))])
-        self._recorder.put_edges([Edge(known.id, DERIVED_FROM, source) for source in new.derived])
+        self._recorder.put_edges(borne_out(self._recorder, known.id, new))
         return again
 
     def _store(self, claim: Claim, began: datetime | None, ended: datetime | None) -> Item:
         adder = Adder(self._recorder, self._scope, self._now)
         new = claim.new
-        text = plain(claim.text or f"{claim.subject} {claim.relation} {claim.object}")
+        text = claim.sentence()
         told = {"subject": claim.subject, "relation": claim.relation, "object": claim.object}
         data = {**new.data, **told, "functional": claim.functional}
         fact = adder.store(replace(new, text=text, kind="fact", key=claim.key, at=began, until=ended, data=data))
@@ -116,10 +133,10 @@ class Facts:
 
     def _place(self, fact: Item, line: Sequence[Item], rivals: Sequence[Item]) -> None:
         """Close what was true when it began; say which it contradicts when it may not close it."""
-        began = _start(fact)
+        began, may_close = _start(fact), {rival.id for rival in rivals}
         edges: list[Edge] = []
         for other in line:
-            if other not in rivals:
+            if other.id not in may_close:
                 edges.append(Edge(fact.id, CONTRADICTS, other.id))
             elif _start(other) == began:
                 self._change(other.but(retired_at=self._now))

@@ -38,9 +38,10 @@ class Forgetter:
             gone |= found
             front = dict.fromkeys(id for id in self._following(found, gone, shrunk) if id not in gone)
         names = self._names(gone)
+        lost_relations = {str(item.data["relation"]) for item in gone.values() if "relation" in item.data}
         self._remove(gone)
         names |= self._shrink({id: lost for id, lost in shrunk.items() if id not in gone})
-        orphans = self._orphans(names)
+        orphans = self._orphans(names, lost_relations)
         self._remove(orphans)
         return [*gone, *orphans]
 
@@ -56,15 +57,22 @@ class Forgetter:
         for id, item in reads.get(made).items():
             if self._falls(item, shrunk[id], gone):
                 going.append(id)
-        older = [edge.target for edge in reads.edges(found, types=(SUPERSEDES,), direction="out")]
-        going += [id for id, item in reads.get(older).items() if item.data.get("merged_into") in found]
+        merges = reads.edges(found, types=(SUPERSEDES,))
+        older = reads.get(edge.target for edge in merges)
+        for edge in merges:
+            if older[edge.target].data.get("merged_into") == edge.source:
+                going += [edge.target] if edge.source in found else []
+                shrunk.setdefault(edge.source, set()).add(edge.target)
         return going
 
     def _falls(self, item: Item, lost: set[str], gone: dict[str, Item]) -> bool:
         """Whether nothing bears an item out any more: a copy of one, a summary, or all that it was made from went."""
-        if item.data.get("published_from") in lost:
-            return True
         left = [source for source in self._made_from(item) if source not in gone]
+        if item.data.get("published_from") in lost:
+            others = self._recorder.reads.get(left).values()
+            return all(other.hash != item.hash for other in others)
+        if item.trust == "user" and item.kind != "summary" and not lost.intersection(item.sources):
+            return False  # it was joined to them later: what a person said was not made from them
         return not left or (item.kind == "summary" and self._rebuild is None)
 
     def _made_from(self, item: Item) -> list[str]:
@@ -77,8 +85,12 @@ class Forgetter:
         for id, item in reads.get(shrunk).items():
             kept = tuple(source for source in item.sources if source not in shrunk[id])
             changed = item.but(sources=kept)
-            if item.kind == "summary" and self._rebuild is not None:
-                text = self._rebuild(item, list(reads.get(self._made_from(item)).values()))
+            parts = self._made_from(item)
+            if item.data.get("published_from") in shrunk[id]:
+                copied = [other.id for other in reads.get(parts).values() if other.hash == item.hash]
+                changed = changed.but(data={**item.data, "published_from": copied[0]})
+            if item.kind == "summary" and self._rebuild is not None and parts:
+                text = self._rebuild(item, list(reads.get(parts).values()))
                 changed = changed.but(text=text, hash=digest(text), stale=False)
             self._recorder.put([Row(changed, index_text(changed.text))])
             names |= unlink(self._recorder, changed)
@@ -88,13 +100,14 @@ class Forgetter:
         edges = self._recorder.reads.edges(gone, types=(MENTIONS, ABOUT), direction="out")
         return {edge.target for edge in edges}
 
-    def _orphans(self, names: set[str]) -> dict[str, Item]:
-        """Entities that nothing mentions any more; RELATES edges without a fact that says so go too."""
+    def _orphans(self, names: set[str], lost: set[str]) -> dict[str, Item]:
+        """Entities that nothing mentions any more; edges of the lost relations without a fact that says so go too."""
         reads = self._recorder.reads
         borne = {edge.target for edge in reads.edges(names, types=(MENTIONS, ABOUT), direction="in")}
         relations = reads.edges(names, types=(RELATES,))
         told = self._told({edge.source for edge in relations})
-        self._recorder.remove_edges([e for e in relations if (e.source, e.relation, e.target) not in told])
+        untold = [e for e in relations if e.relation in lost and (e.source, e.relation, e.target) not in told]
+        self._recorder.remove_edges(untold)
         lone = reads.get(name for name in names if name not in borne)
         return {id: item for id, item in lone.items() if item.kind == "entity" and not item.data.get("kept")}
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from opensage_memory.checking import NAME, check_data
 from opensage_memory.consolidation import Consolidation, Summarise, Tidied, rebuilt
 from opensage_memory.embed.base import Embedder
 from opensage_memory.enrichment import Ask, Enriched, Enrichment, queue
@@ -15,7 +16,7 @@ from opensage_memory.errors import BadInput, CannotUndo, ReadOnly
 from opensage_memory.facts import Claim, Facts, fact_key
 from opensage_memory.forgetting import Forgetter
 from opensage_memory.item import EDGE_TYPES, TRUSTS, Edge, Item, instant, new_id, now
-from opensage_memory.merging import merge, publish
+from opensage_memory.merging import merge, publish, reunite
 from opensage_memory.retrieval.context import Context, compose
 from opensage_memory.retrieval.hit import Hit
 from opensage_memory.retrieval.origin import Origin, origin
@@ -135,6 +136,10 @@ class Memory:
         """Join two items of a scope by an edge."""
         if type not in EDGE_TYPES:
             raise BadInput(f"{type!r} is no type of edge: use one of {', '.join(EDGE_TYPES)}")
+        if not isinstance(relation, str) or len(relation) > NAME:
+            raise BadInput(f"a relation is a name of at most {NAME:,} characters")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1:
+            raise BadInput(f"an edge's weight is from 0 to 1, not {str(weight)[:40]}")
         with self._change("link", scope) as change:
             edge = Edge(self._one(change, source).id, type, self._one(change, target).id, relation, weight)
             change.recorder.put_edges([edge])
@@ -157,6 +162,7 @@ class Memory:
         with self._change("annotate", scope) as change:
             item = self._one(change, id)
             kept = {key: value for key, value in {**item.data, **data}.items() if value is not None}
+            check_data(kept)
             changed = item.but(data=kept)
             change.recorder.put([Row(changed, index_text(changed.text))])
         return changed
@@ -191,7 +197,8 @@ class Memory:
             for later in _later(reads.operations(10_000), operation):
                 if set(later.touched) & set(done.touched):
                     raise CannotUndo(f"{later.name} {later.id} changed the same items later: undo it first")
-            undo(change.recorder, done.undo, _needed(change.recorder, done))
+            back = undo(change.recorder, done.undo, _needed(change.recorder, done))
+            reunite(change.recorder, back, change.at)
             change.recorder.raw.log(Operation(done.id, done.name, done.scope, done.at, done.touched))
         with self.store.read() as reader:
             return reader.operation(change.id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -10,16 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any
 
+from opensage_memory.checking import check
 from opensage_memory.errors import BadInput
 from opensage_memory.item import (
     DERIVED_FROM,
     EPISODIC,
-    KINDS,
     MENTIONS,
     NEXT,
     PART_OF,
     REPLY_TO,
-    TRUSTS,
     Edge,
     Item,
     digest,
@@ -124,7 +122,7 @@ class Adder:
         self._rows: dict[str, Row] = {}
         self._edges: list[Edge] = []
         self._entities: dict[str, str] = {}
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[tuple[str, str, bool], str] = {}
         self._sessions: dict[str, Item] = {}
         self._last: dict[str, Item | None] = {}
         self.fresh: list[Item] = []
@@ -136,7 +134,11 @@ class Adder:
         if len(text) > LONG_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT:
             return self._document(new, text)
         item = self._item(new, text)
-        return self._there(item, new) or self._store(item, new)
+        old = self._there(item, new)
+        if old is not None and old.kind == "document" and "chunks" in old.data and "chunks" not in new.data:
+            self._replaced(old, ())
+            return self._without_chunks(old)
+        return old or self._store(item, new)
 
     def store(self, new: New) -> Item:
         """Add one that is known not to be there."""
@@ -163,12 +165,13 @@ class Adder:
     def _there(self, item: Item, new: New) -> Item | None:
         """The item that this one is, if it is there: seen again, or (named, with another text) replaced."""
         named = item.kind in NAMED and item.key
-        known = self._known.get((item.kind, item.key if named else item.hash))
+        known = self._known.get(_identity(item))
         if known is not None:
             old: Item | None = self._rows[known].item
         elif named:
             view = self._view.but(kinds=(item.kind,), retired=False)
-            old = next(iter(self._recorder.reads.find(view, item.key, 1)), None)
+            found = self._recorder.reads.find(view, item.key, 4)
+            old = next((one for one in found if one.kind == "summary" or not _apart(one, item)), None)
         else:
             old = self._recorder.reads.same(self._scope, item.kind, item.hash)
         if old is None or (old.valid_to is not None and old.valid_to <= self._now and item.kind == "fact"):
@@ -177,7 +180,7 @@ class Adder:
 
     def _again(self, old: Item, item: Item, new: New) -> Item:
         sources = tuple(dict.fromkeys((*old.sources, *item.sources)))[:MAX_SOURCES]
-        merged = old.but(
+        merged = ended(old, new).but(
             sources=sources,
             seen=old.seen + 1,
             trust=seen_trust(old.trust, item.trust),
@@ -185,9 +188,10 @@ class Adder:
             stale=False,
         )
         if old.hash != item.hash:
-            merged = merged.but(text=item.text, hash=item.hash, seen=old.seen)
+            merged = merged.but(text=item.text, hash=item.hash, seen=old.seen, trust=item.trust)
         if item.data:
-            merged = merged.but(data={**old.data, **item.data})
+            first, last = (item, old) if _doubtful(item, old) else (old, item)
+            merged = merged.but(data={**first.data, **last.data})
         if merged.but(seen=old.seen) == old and item.kind in EPISODIC:
             return old  # a log that is folded again
         tokens = index_text(merged.text)
@@ -195,16 +199,18 @@ class Adder:
             self._rows[old.id] = Row(merged, tokens)
         else:
             self._recorder.put([Row(merged, tokens)])
-        self._derive(merged, new)
+        if old.hash != item.hash:
+            self._derive(merged, new)
+        elif old.id not in self._rows:
+            self._edges += borne_out(self._recorder, old.id, new)
         if old.hash != item.hash and new.link:
             unlink(self._recorder, merged)
             self._mention(merged)
         return merged
 
     def _store(self, item: Item, new: New) -> Item:
-        named = item.kind in NAMED and item.key
         self._rows[item.id] = Row(item, index_text(item.text))
-        self._known[item.kind, item.key if named else item.hash] = item.id
+        self._known[_identity(item)] = item.id
         self.fresh.append(item)
         if new.session:
             self._join(item, new)
@@ -271,14 +277,36 @@ class Adder:
         data = {**new.data, "hash": digest(text), "chunks": len(parts), "characters": len(text)}
         key = new.key or str(data["hash"])
         head = self.add(replace(new, text=text[:500], kind="document", key=key, data=data, link=False))
-        for number, part in enumerate(parts):
-            key = f"{head.key}#{number}"
-            item = self._item(New(part, "chunk", key, new.at, new.until, new.trust, new.author, (head.id,)), part)
-            old = next(iter(self._recorder.reads.find(self._view.but(kinds=("chunk",), retired=False), key, 1)), None)
-            if old is None:
+        if self._replaced(head, [digest(part) for part in parts]):
+            for number, part in enumerate(parts):
+                told = New(part, "chunk", f"{head.id}#{number}", new.at, new.until, new.trust, new.author, (head.id,))
+                item = self._item(told, part)
                 self._store(item, New(part, "chunk", link=new.link))
                 self._edges.append(Edge(item.id, PART_OF, head.id))
         return head
+
+    def _without_chunks(self, document: Item) -> Item:
+        """A document that is short now."""
+        data = {key: value for key, value in document.data.items() if key not in ("hash", "chunks", "characters")}
+        short = document.but(data=data)
+        self._recorder.put([Row(short, index_text(short.text))])
+        if short.id in self._rows:
+            self._rows[short.id] = Row(short, index_text(short.text))
+        return short
+
+    def _replaced(self, head: Item, hashes: Sequence[str]) -> bool:
+        """Whether a document's chunks are not these; then those that were there go."""
+        edges = self._recorder.reads.edges([head.id], types=(PART_OF,), direction="in")
+        there = [item for item in self._recorder.reads.get(edge.source for edge in edges).values() if _of(item, head)]
+        waiting = [row.item for row in self._rows.values() if _of(row.item, head)]
+        old = sorted((*there, *waiting), key=lambda item: int(item.key.rpartition("#")[2]))
+        if [item.hash for item in old] == hashes:
+            return False
+        self._recorder.remove([item.id for item in there])
+        for item in waiting:
+            del self._rows[item.id]
+            self._known.pop(_identity(item), None)
+        return True
 
     def finish(self) -> None:
         """Write everything."""
@@ -293,27 +321,6 @@ class Adder:
                 self._recorder.raw.put([Row(moved, "")])
         self._recorder.put(list(self._rows.values()), fresh=True)
         self._recorder.put_edges(self._edges)
-
-
-def check(new: New) -> None:
-    """Whether it can be stored.
-
-    Raises:
-        BadInput: kind or trust is none of ours, the data is no JSON, it ends before it begins.
-    """
-    if new.kind not in KINDS:
-        raise BadInput(f"{new.kind!r} is no kind of item: use one of {', '.join(KINDS)}")
-    if new.trust not in TRUSTS:
-        raise BadInput(f"{new.trust!r} is no trust: use one of {', '.join(TRUSTS)}")
-    began, ended = instant(new.at), instant(new.until)
-    if began is not None and ended is not None and ended < began:
-        raise BadInput(f"it ends ({ended.isoformat()}) before it begins ({began.isoformat()})")
-    try:
-        size = len(json.dumps(new.data, allow_nan=False)) if new.data else 0
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"data must be JSON: {error}") from error
-    if size > LONG_TEXT or len(new.key) > 1000 or len(new.author) > 1000:
-        raise BadInput("data has at most 1 MiB, key and author 1,000 characters each: put long texts into `text`")
 
 
 def named(text: str) -> list[Mention]:
@@ -333,6 +340,43 @@ def unlink(recorder: Recorder, item: Item) -> set[str]:
 def seen_trust(old: str, new: str) -> str:
     """Trust of what was said twice: a user's word raises it; an agent that repeats a web page does not."""
     return "user" if "user" in (old, new) else old
+
+
+def _of(chunk: Item, document: Item) -> bool:
+    return chunk.kind == "chunk" and chunk.key.startswith(f"{document.id}#")
+
+
+def _doubtful(item: Item, other: Item) -> bool:
+    """Whether the one is untrusted, and the other is not: then it may not change it."""
+    return item.trust == "untrusted" != other.trust
+
+
+def _apart(one: Item, other: Item) -> bool:
+    """Whether two of one name are two: what is untrusted does not take the place of what is not, nor does it get it."""
+    return one.hash != other.hash and (_doubtful(one, other) or _doubtful(other, one))
+
+
+def _identity(item: Item) -> tuple[str, str, bool]:
+    """What makes two of one change the same item."""
+    if item.kind in NAMED and item.key:
+        return item.kind, item.key, item.trust == "untrusted"
+    return item.kind, item.hash, False
+
+
+def ended(old: Item, new: New) -> Item:
+    """An item of which is told again until when it is true: the first end that is told counts."""
+    end = instant(new.until)
+    if end is None or old.valid_to is not None or (new.trust == "untrusted" != old.trust):
+        return old
+    return old if old.valid_from is not None and end < old.valid_from else old.but(valid_to=end)
+
+
+def borne_out(recorder: Recorder, id: str, new: New) -> list[Edge]:
+    """Edges to what an item that is told again was made from; none when it stands on its own, as it then does."""
+    made = recorder.reads.edges([id], types=(DERIVED_FROM,), direction="out")
+    if made and not new.derived and new.kind == "fact" and new.trust != "untrusted":
+        recorder.remove_edges(made)
+    return [Edge(id, DERIVED_FROM, source) for source in new.derived] if made else []
 
 
 def split(text: str) -> list[str]:

@@ -157,7 +157,7 @@ class Reader(Protocol):
         """Items with this key, in the order in which they were first stored."""
 
     def same(self, scope: str, kind: str, hash: str) -> Item | None:
-        """The live item of this scope, kind and content hash, the first stored if there are several."""
+        """The live item of this scope, kind and content hash: true the longest, then the first stored."""
 
     def lexical(self, terms: Sequence[str], view: View, k: int) -> list[tuple[str, float]]:
         """Ids of the k items that match one of the tokens best, by BM25, best first; higher is better.

@@ -109,13 +109,16 @@ class Recorder:
         )
 
 
-def undo(recorder: Recorder, payload: str, keep: Iterable[str] = ()) -> None:
-    """Put everything back as the payload says; items of `keep` are not removed."""
+def undo(recorder: Recorder, payload: str, keep: Iterable[str] = ()) -> list[str]:
+    """Put everything back as the payload says; items of `keep` are not removed. Returns ids of items that came back."""
     before = json.loads(payload)
     kept = set(keep)
     recorder.remove(id for id in before["absent"] if id not in kept)
-    recorder.put([Row(unpack(item), tokens) for item, tokens in before["items"]])
+    rows = [Row(unpack(item), tokens) for item, tokens in before["items"]]
+    there = recorder.reads.get(row.item.id for row in rows)
+    recorder.put(rows)
     recorder.put_edges([unpack_edge(edge) for edge in before["edges"]])
     recorder.put_vectors(before["vectors"])
     recorder.remove_edges([unpack_edge(edge) for edge in before["no_edges"]])
     recorder.raw.unbury(before["stones"])
+    return [row.item.id for row in rows if row.item.id not in there]

@@ -60,7 +60,7 @@ class Neo4jReader:
         """See `Reader`."""
         query = (
             "MATCH (n:Item) WHERE n.hash = $hash AND n.scope = $scope AND n.kind = $kind AND n.retired_at IS NULL "
-            f"RETURN {ITEM} ORDER BY n.seq LIMIT 1"
+            f"RETURN {ITEM} ORDER BY coalesce(n.valid_to, 9223372036854775807) DESC, n.seq LIMIT 1"
         )
         rows = self.run(query, hash=hash, scope=scope, kind=kind)
         return to_item(rows[0]) if rows else None

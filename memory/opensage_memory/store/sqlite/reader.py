@@ -66,7 +66,7 @@ class SqliteReader:
         """See `Reader`."""
         row = self.link.execute(
             f"SELECT {SELECT} FROM items i WHERE +scope = ? AND kind = ? AND hash = ? AND retired_at IS NULL "
-            "ORDER BY seq LIMIT 1",
+            "ORDER BY coalesce(valid_to, 9223372036854775807) DESC, seq LIMIT 1",
             (scope, kind, bytes.fromhex(hash)),
         ).fetchone()
         return to_item(row) if row else None
