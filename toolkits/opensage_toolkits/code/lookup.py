@@ -139,6 +139,18 @@ class Lookup:
             raise ValueError(f"no definition of {name} in this workspace" + (f"; there is {near}" if near else ""))
         return found
 
+    def one(self, name: str) -> Symbol:
+        """The only definition of a name.
+
+        Raises:
+            ValueError: there is none, or several.
+        """
+        found = self._found(name)
+        if len(found) > 1:
+            places = ", ".join(f"{one.path}:{one.full}" for one in found[:5])
+            raise ValueError(f"{name} is defined {len(found)} times: take one of {places}")
+        return found[0]
+
     def _callable(self, name: str) -> list[Symbol]:
         return self._found(name)[:20]
 

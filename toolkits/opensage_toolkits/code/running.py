@@ -110,16 +110,15 @@ def _kind(words: list[str]) -> str:
 
 
 def _installed(root: Path | str) -> str:
-    return "pytest" if run([python(), "-c", "import pytest"], root, 30).code == 0 else "unittest"
+    return "pytest" if run([python(root), "-c", "import pytest"], root, 30).code == 0 else "unittest"
 
 
-def python() -> str:
-    """The Python of the workspace: that of an active environment, the one on the path, else this one."""
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        for name in ("python", "python3"):
-            place = os.path.join(folder, name)
-            if folder and os.path.isfile(place) and os.access(place, os.X_OK):
-                return place
+def python(root: Path | str = ".") -> str:
+    """The Python of the workspace: that of its environment, the one on the path, else this one."""
+    own = [os.path.join(os.path.realpath(root), name, "bin", "python") for name in (".venv", "venv")]
+    for place in (*own, shutil.which("python"), shutil.which("python3")):
+        if place and os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
     return sys.executable
 
 
@@ -128,12 +127,12 @@ def _started(
 ) -> Ended:
     paths = [path] if path else []
     if kind == "pytest":
-        argv = words or [python(), "-m", "pytest", "-q", "--tb=short"]
+        argv = words or [python(root), "-m", "pytest", "-q", "--tb=short"]
         if shutil.which(argv[0]) is None:  # installed without its script
-            argv = [python(), "-m", "pytest", *argv[1:]]
+            argv = [python(root), "-m", "pytest", *argv[1:]]
         return run([*argv, *paths, f"--junitxml={report}", "-o", "junit_family=xunit1"], root, seconds)
     if kind == "unittest":
-        argv, rest = (words[:1], words[3:]) if words else ([python()], [])
+        argv, rest = (words[:1], words[3:]) if words else ([python(root)], [])
         if rest[:1] == ["discover"]:
             return run(command, root, seconds)
         return run([*argv, str(_UNITTEST), str(report), *rest, *paths], root, seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from . import git as _git
+from . import inspecting as _inspecting
 from . import running as _running
 from .lookup import Lookup
 
@@ -12,7 +13,10 @@ __all__ = [
     "call_path",
     "callees",
     "callers",
+    "covers",
+    "debug",
     "definition",
+    "fuzz",
     "git_bisect",
     "git_blame",
     "git_diff",
@@ -131,6 +135,63 @@ def run_tests(command: str = "", path: str = "", timeout: float = 120) -> dict[s
         timeout: seconds, at most 280
     """
     return _running.run_tests(command, path, _seconds(timeout)).shown()
+
+
+def debug(
+    target: str,
+    breakpoint: str = "",
+    expressions: list[str] | None = None,
+    condition: str = "",
+    hit: int = 1,
+    timeout: float = 60,
+) -> dict[str, Any]:
+    """Run Python to a line, or to its exception; shows stack, locals and values.
+
+    Args:
+        target: script with arguments, -m module, or file.py::test
+        breakpoint: file:line; the exception without it
+        expressions: to evaluate there
+        condition: stop only where it holds
+        hit: stop at this time
+        timeout: seconds
+    """
+    return _inspecting.debug(target, breakpoint, expressions, condition, hit, _seconds(timeout))
+
+
+def covers(function: str, path: str = "", timeout: float = 120) -> dict[str, Any]:
+    """Which tests reach a Python function.
+
+    Args:
+        function: name, Class.name or path:name
+        path: only these tests
+        timeout: seconds
+    """
+    with Lookup() as lookup:
+        symbol = lookup.one(function)
+    return _inspecting.covers(symbol, path, _seconds(timeout))
+
+
+def fuzz(
+    target: str,
+    seconds: float = 10,
+    types: list[str] | None = None,
+    expected: list[str] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Look for arguments that crash a Python function, and make them small.
+
+    Args:
+        target: name or path:name of a function of a module
+        seconds: at most 180
+        types: of its arguments, such as str or list[int]; its hints without
+        expected: exceptions that are right
+        seed: of the random numbers
+    """
+    if not 0 < seconds <= 180:
+        raise ValueError("seconds must be more than 0 and at most 180")
+    with Lookup() as lookup:
+        symbol = lookup.one(target)
+    return _inspecting.fuzz(symbol, seconds, types, expected, seed)
 
 
 def git_diff(revision: str = "HEAD", path: str = "") -> dict[str, Any]:
