@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import warnings
 
 from opensage.errors import ToolError
 from opensage.tools.base import ToolContext, ToolOutput
@@ -12,12 +10,12 @@ from opensage.tools.decorate import tool
 from opensage.tools.diff import unified_diff
 from opensage.tools.edit import EditResult, NotFound, apply_edit
 from opensage.tools.paths import file_errors, inside, missing, read_all, shown
+from opensage.tools.syntax import newly_broken
 from opensage.tools.text import TextFile, is_binary
 
 CAREFUL = "careful"
 """Key of the context's state: when it is set, an edit that breaks a Python file is refused instead of warned of."""
 _MOST = 32 << 20
-_MOST_CHECKED = 400_000
 
 
 @tool(name="write", source="builtin", parallel=False, changes=True, target="path")
@@ -58,17 +56,17 @@ async def edit(ctx: ToolContext, path: str, old: str, new: str, all: bool = Fals
         result = await asyncio.to_thread(apply_edit, file.text, old, new, all)
     except NotFound as error:
         raise ToolError(f"{name}: {error}") from None
-    warning = _python_warning(name, file.text, result.text)
-    if warning and ctx.state.get(CAREFUL):
+    problem = await asyncio.to_thread(newly_broken, name, file.text, result.text)
+    if problem and _is_python(name) and ctx.state.get(CAREFUL):
         raise ToolError(
-            f"{name} was not changed: with this edit it would no longer compile ({warning.rpartition('now: ')[2]}). "
+            f"{name} was not changed: with this edit it would no longer compile ({problem}). "
             "Copy old exactly from the file and write new as whole statements with the same indentation."
         )
     changed = file.data(result.text)
     with file_errors(name):
         await ctx.sandbox.write_bytes(place, changed)
     diff = await asyncio.to_thread(unified_diff, file.text, result.text, name)
-    return ToolOutput(_summary(name, result) + warning, _printable(diff))
+    return ToolOutput(_summary(name, result) + _warning(name, problem), _printable(diff))
 
 
 async def _create(ctx: ToolContext, place: str, content: str) -> ToolOutput:
@@ -78,7 +76,8 @@ async def _create(ctx: ToolContext, place: str, content: str) -> ToolOutput:
     with file_errors(name):
         await ctx.sandbox.write_bytes(place, data)
     diff = await asyncio.to_thread(unified_diff, before or "", content, name)
-    return ToolOutput(_written(name, before, content) + _python_warning(name, None, content), _printable(diff))
+    problem = await asyncio.to_thread(newly_broken, name, None, content)
+    return ToolOutput(_written(name, before, content) + _warning(name, problem), _printable(diff))
 
 
 async def _before(ctx: ToolContext, place: str) -> str | None:
@@ -114,23 +113,11 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _python_warning(name: str, before: str | None, after: str) -> str:
-    """A line for the model when a Python file does not compile any more."""
-    if not name.endswith(".py") or len(after) > _MOST_CHECKED:
-        return ""
-    problem = _syntax_error(after)
-    if not problem or (before and _syntax_error(before)):
-        return ""
-    return f"\nwarning: {name} does not compile now: {problem}"
+def _warning(name: str, problem: str) -> str:
+    """A line for the model when a file cannot be read any more."""
+    verb = "compile" if _is_python(name) else "parse"
+    return f"\nwarning: {name} does not {verb} now: {problem}" if problem else ""
 
 
-def _syntax_error(source: str) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(source)
-        except SyntaxError as error:
-            return f"line {error.lineno}: {error.msg}"
-        except (ValueError, RecursionError, MemoryError) as error:
-            return str(error)
-    return ""
+def _is_python(name: str) -> bool:
+    return name.endswith((".py", ".pyi"))

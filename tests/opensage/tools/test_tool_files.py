@@ -244,7 +244,8 @@ def test_edit_refuses_and_leaves_the_file_alone(bench):
 def test_a_python_file_that_breaks_is_said(bench):
     (bench.folder / "f.py").write_text("def f():\n    return 1\n")
     got = bench.call(edit, path="f.py", old="return 1", new="return (1")
-    assert got == "edited f.py: 1 place at line 2\nwarning: f.py does not compile now: line 2: '(' was never closed"
+    said = "warning: f.py does not compile now: line 2: '(' was never closed\n    2 |     return (1"
+    assert got == f"edited f.py: 1 place at line 2\n{said}"
     assert "warning" not in bench.call(edit, path="f.py", old="return (1", new="return ((1")  # it was broken before
     assert "warning" not in bench.call(write, path="f.py", content="x = '\\d'\n")
     assert "does not compile now: line 1" in bench.call(write, path="g.py", content="print 'x'\n")
