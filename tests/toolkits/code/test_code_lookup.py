@@ -139,6 +139,15 @@ def test_call_path(found):
     assert found.call_path("load", "main.py:main") == {"path": [], "notes": ["no chain of calls was found"]}
 
 
+def test_a_class_that_is_made_runs_its_constructor_alone(tmp_path):
+    text = "class Shop:\n    def sell(self): price()\ndef price(): pass\ndef one(): Shop()\ndef two(): Shop().sell()\n"
+    (tmp_path / "a.py").write_text(text)
+    with Lookup(tmp_path, tmp_path / "i.sqlite") as lookup:
+        assert lookup.call_path("one", "price")["path"] == []
+        assert [row["callee"] for row in lookup.call_path("two", "price")["path"]] == ["Shop.sell", "price"]
+        assert [row["callee"] for row in lookup.call_path("Shop", "price")["path"]] == ["price"]
+
+
 def test_a_path_through_recursion_ends(tmp_path):
     (tmp_path / "a.py").write_text("def a(): b()\ndef b(): a(); b()\ndef c(): pass\n")
     with Lookup(tmp_path, tmp_path / "i.sqlite") as lookup:

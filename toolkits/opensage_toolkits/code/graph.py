@@ -109,16 +109,18 @@ class CallGraph:
                 came[target.id, target.path] = edge
                 if target.id in wanted:
                     return _chain(came, edge), True
-                queue.append(self._body(target))
-                came.setdefault((queue[-1].id, queue[-1].path), edge)
+                body = self._body(target)
+                if body is not None:
+                    queue.append(body)
+                    came.setdefault((body.id, body.path), edge)
         return [], not queue
 
-    def _body(self, symbol: Symbol) -> Symbol:
-        """What runs when it is called: the constructor of a class that has one."""
+    def _body(self, symbol: Symbol) -> Symbol | None:
+        """What runs when it is called: of a class its constructor, if it has one."""
         if symbol.kind != "class":
             return symbol
         inner = [one for name in _CONSTRUCTORS for one in self.named(name)]
-        return next((one for one in inner if one.parent == symbol.id and one.path == symbol.path), symbol)
+        return next((one for one in inner if one.parent == symbol.id and one.path == symbol.path), None)
 
     def _symbol(self, number: int, content: int, path: str) -> Symbol | None:
         if content not in self._by_content:
