@@ -103,11 +103,10 @@ class Forgetter:
     def _orphans(self, names: set[str], lost: set[str]) -> dict[str, Item]:
         """Entities that nothing mentions any more; edges of the lost relations without a fact that says so go too."""
         reads = self._recorder.reads
-        borne = {edge.target for edge in reads.edges(names, types=(MENTIONS, ABOUT), direction="in")}
-        relations = reads.edges(names, types=(RELATES,))
+        borne = {edge.target for edge in reads.edges(names, types=(MENTIONS, ABOUT), direction="in", limit=1)}
+        relations = [edge for edge in reads.edges(names, types=(RELATES,)) if edge.relation in lost] if lost else []
         told = self._told({edge.source for edge in relations})
-        untold = [e for e in relations if e.relation in lost and (e.source, e.relation, e.target) not in told]
-        self._recorder.remove_edges(untold)
+        self._recorder.remove_edges([e for e in relations if (e.source, e.relation, e.target) not in told])
         lone = reads.get(name for name in names if name not in borne)
         return {id: item for id, item in lone.items() if item.kind == "entity" and not item.data.get("kept")}
 

@@ -12,7 +12,7 @@ from opensage_memory.checking import NAME, check_data
 from opensage_memory.consolidation import Consolidation, Summarise, Tidied, rebuilt
 from opensage_memory.embed.base import Embedder
 from opensage_memory.enrichment import Ask, Enriched, Enrichment, queue
-from opensage_memory.errors import BadInput, CannotUndo, ReadOnly
+from opensage_memory.errors import BadInput, CannotUndo, ReadOnly, StoreUnavailable
 from opensage_memory.facts import Claim, Facts, fact_key
 from opensage_memory.forgetting import Forgetter
 from opensage_memory.item import EDGE_TYPES, TRUSTS, Edge, Item, instant, new_id, now
@@ -262,7 +262,7 @@ class Memory:
         with self.store.read() as reader:
             made = compose(hits, budget_tokens, reader)
         if made.ids and self.store.writable:
-            with contextlib.suppress(ReadOnly), self.store.write() as writer:
+            with contextlib.suppress(ReadOnly, StoreUnavailable), self.store.write() as writer:  # else not counted
                 writer.use(made.ids)
         return made
 
@@ -296,7 +296,7 @@ class Memory:
         with self.store.read() as reader:
             around = reader.hop([id], view, hops, limit)
             items = list(reader.get(around, view).values())
-            edges = reader.edges(around, view)
+            edges = reader.edges(around, view, direction="out")
         return items, [edge for edge in edges if edge.source in around and edge.target in around]
 
     def why(self, id: str, scope: Scopes) -> Origin:

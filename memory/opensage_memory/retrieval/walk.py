@@ -24,7 +24,8 @@ def walk(reader: Reader, view: View, seeds: Mapping[str, float]) -> dict[str, fl
     wide = view.but(kinds=None)
     around = reader.hop(seeds, wide, HOPS, NODES)
     place = {id: number for number, id in enumerate(around)}
-    pairs = [(place[e.source], place[e.target], e.weight) for e in reader.edges(around, wide) if _inside(e, place)]
+    edges = reader.edges(around, wide, direction="out")
+    pairs = [(place[e.source], place[e.target], e.weight) for e in edges if _inside(e, place)]
     if not pairs:
         return {}
     source, target, weight = (np.array(column) for column in zip(*pairs, strict=True))

@@ -235,3 +235,34 @@ def test_data_and_edges_that_cannot_be_stored_are_refused(memory):
 def test_an_answer_of_a_model_is_read_in_time_that_grows_with_its_length():
     with pytest.raises(BadInput):
         read_answer("{" * 100_000)
+
+
+# --- crowds -----------------------------------------------------------------------------------------------------
+
+
+def test_of_a_crowd_of_edges_the_strongest_are_given_and_hidden_ones_do_not_count(memory):
+    hub, other = memory.add("amber hub", S), memory.add("birch hub", S)
+    ids = [item.id for item in memory.add_many([New(f"cedar {n}") for n in range(30)], S)]
+    for place, id in enumerate(ids):
+        memory.link(id, "SIMILAR", hub.id, S, weight=1.0 if place % 3 == 0 else 0.5)
+    memory.link(hub.id, "SIMILAR", other.id, S, weight=0.7)
+    memory.merge(other.id, ids[0], S)  # retired, so not shown
+    view = memory.view(S)
+    with memory.store.read() as reader:
+        inward = reader.edges([hub.id], view, types=("SIMILAR",), direction="in", limit=5)
+        more = reader.edges([hub.id], view, types=("SIMILAR",), direction="in", limit=15)
+        few = reader.edges([hub.id, ids[3]], view, types=("SIMILAR",), limit=12)
+    assert {edge.source for edge in inward} <= {other.id, *ids[3::3]}
+    assert [edge.weight for edge in inward] == [1.0] * 5
+    assert [edge.weight for edge in more] == [1.0] * 10 + [0.5] * 5
+    assert [edge.weight for edge in few] == [1.0] * 10 + [0.7, 0.5]
+    assert len(memory.neighbours(hub.id, S)[1]) == 31
+
+
+@pytest.mark.slow
+def test_what_names_something_that_very_much_names_is_forgotten_quickly(memory):
+    """Forgetting one of many items about a thing does not look at all the others."""
+    memory.add_many([New(f"Alice Liddell saw number {n}") for n in range(300)], S)
+    leaf = memory.add("Alice Liddell left", S)
+    memory.forget(leaf.id, S)
+    assert [item.text for _, item in memory.items(S, kinds=["entity"])].count("Alice Liddell") == 1

@@ -31,6 +31,8 @@ def explained(path: Path) -> Iterator[None]:
             raise Damaged(
                 f"{path}: the file is damaged ({said}); `opensage memory check --repair` recovers what is intact"
             ) from error
+        if "closed database" in said:
+            raise StoreUnavailable(f"{path} was closed while it was used: open the memory again") from error
         if "readonly" in said:
             raise ReadOnly(f"{path}: cannot be written ({said})") from error
         if "locked" in said or "busy" in said:

@@ -23,6 +23,8 @@ KEPT = "MATERIALIZED" if sqlite3.sqlite_version_info >= (3, 35) else ""
 """A step is worked out once, where SQLite can be told so; the plan is the same without."""
 START = 400
 """Items that one look at their surroundings begins at."""
+FEW = 64
+"""Items whose strongest edges are looked for one by one."""
 TERMS = 100
 """Tokens in one full-text query."""
 
@@ -147,15 +149,27 @@ class SqliteReader:
         found: dict[tuple[str, str, str, str], Edge] = {}
         for here, there in (("source", "target"), ("target", "source")):
             if direction in ("both", "out" if here == "source" else "in"):
-                for part in chunks(wanted):
+                rest = wanted
+                if limit is not None and len(wanted) <= FEW:
+                    whole = {id: self._edges([id], here, there, view, types, limit) for id in wanted}
+                    found |= {edge.identity: edge for edges in whole.values() for edge in edges}
+                    rest = [id for id in wanted if len(whole[id]) < limit]
+                for part in chunks(rest):
                     for edge in self._edges(part, here, there, view, types):
                         found[edge.identity] = edge
         edges = list(found.values())
         return edges if limit is None else _strongest(edges, wanted, limit)
 
     def _edges(
-        self, ids: list[str], here: str, there: str, view: View | None, types: Sequence[str] | None
+        self,
+        ids: list[str],
+        here: str,
+        there: str,
+        view: View | None,
+        types: Sequence[str] | None,
+        strong: int | None = None,
     ) -> list[Edge]:
+        """Their edges; with `strong`, at most so many of full strength, without a look at the rest of a crowd."""
         condition, values = shown(view)
         near, more = shown(view, "h")
         if types is not None:
@@ -166,6 +180,8 @@ class SqliteReader:
             f"FROM items h CROSS JOIN edges e ON e.{here} = h.seq CROSS JOIN items i ON i.seq = e.{there} "
             f"WHERE h.id IN ({marks(ids)}) AND {near} AND {condition}"
         )
+        if strong is not None:
+            sql, values = f"{sql} AND e.weight >= 1 LIMIT ?", [*values, strong]
         return [to_edge(row) for row in self.link.execute(sql, [*ids, *more, *values])]
 
     def hop(self, ids: Iterable[str], view: View, hops: int = 2, limit: int = 200) -> dict[str, int]:

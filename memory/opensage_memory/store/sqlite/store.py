@@ -59,6 +59,8 @@ class SqliteStore:
         self._durable = durable
         self._mine = _Mine()
         self._writing = threading.Lock()
+        self._pid = os.getpid()
+        self._file: tuple[int, int] | None = None
         self._links: list[sqlite3.Connection] = []
         self._matrices = Matrices()
         self._index: TextIndex
@@ -76,6 +78,7 @@ class SqliteStore:
             except OSError as error:
                 raise StoreUnavailable(f"{self.path}: {error.strerror}; name another place for the memory") from error
         link = self._connect()
+        self._file = self._there()
         self._index = text_index(link)
         if found := looks_damaged(link):
             self.writable = False
@@ -89,11 +92,21 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
             raise StoreUnavailable(f"{self.name} is closed")
+        if self._pid != os.getpid():  # a lock that another thread held at a fork is never let go of in the child
+            self._pid, self._writing = os.getpid(), threading.Lock()
         if self._mine.link is None or self._mine.pid != os.getpid():  # a connection does not survive a fork
             link = connect(self.path, read_only=not self.writable, durable=self._durable)
             self._mine.link, self._mine.pid, self._mine.open = link, os.getpid(), None
             self._links.append(link)
         return self._mine.link
+
+    def _there(self) -> tuple[int, int] | None:
+        """Which file is at the path now: what is written to one that is gone is lost without a word."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _own_index(self, link: sqlite3.Connection) -> None:
         """Make the full-text index when it is not there, or the last writer could only write the other kind."""
@@ -134,6 +147,10 @@ class SqliteStore:
         if isinstance(self._mine.open, SqliteWriter):
             yield self._mine.open
             return
+        if self._there() != self._file:
+            raise StoreUnavailable(
+                f"{self.path} was removed or replaced since it was opened: nothing was written; open the memory again"
+            )
         if self._mine.open is not None:
             raise StoreUnavailable("a thread that reads cannot begin to write before it has ended reading")
         with explained(self.path), self._writing, self._transaction(link, "BEGIN IMMEDIATE", SqliteWriter) as writer:
@@ -168,7 +185,12 @@ class SqliteStore:
         with explained(self.path), self._writing:
             self._index.compact(link)
             patiently(lambda: link.execute("VACUUM"))
-            patiently(lambda: link.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+            busy = patiently(lambda: link.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())[0]
+        if busy:
+            raise StoreUnavailable(
+                f"{self.path}: another process or thread still reads an earlier state: the journal cannot be emptied; "
+                "what was forgotten is not found any more, but bytes of it are there until `vacuum` is run again"
+            )
 
     def repair(self, target: str | Path) -> tuple[int, list[str]]:
         """Make a new file of what is intact here; this one is left as it is.
