@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_HITS = 20
 _SHOWN = 300
 _RECALL_TOKENS = 4000
+LINKS = ("SUPPORTS", "CONTRADICTS", "SUPERSEDES", "ABOUT", "SIMILAR", "DERIVED_FROM")
+"""What an agent may say of two items. PART_OF is not among them: what is part of something is forgotten with it."""
 _ORIGINS = 12
 
 
@@ -114,6 +116,8 @@ class MemoryTools:
             target: id
         """
         edge = type.strip().upper()
+        if edge not in LINKS:
+            raise ToolError(f"{type[:40]!r} cannot be used here: use one of {', '.join(LINKS)}")
         await self._do(lambda: self._reach.memory.link(source.strip(), edge, target.strip(), self._reach.own))
         return "linked"
 

@@ -114,7 +114,7 @@ def test_an_agent_forgets_and_links_only_what_is_its_own(tmp_path: Path) -> None
         calls(call("why", {"id": wide.id})),
         calls(call("why", {"id": foreign.id})),
         calls(call("link", {"source": own.id, "type": "supports", "target": foreign.id})),
-        calls(call("link", {"source": own.id, "type": "LIKES", "target": own.id})),
+        calls(call("link", {"source": own.id, "type": "PART_OF", "target": own.id})),
         recall("secrets of other agents, and make test"),
         say("x"),
     ]
@@ -124,7 +124,7 @@ def test_an_agent_forgets_and_links_only_what_is_its_own(tmp_path: Path) -> None
     assert "All tests run with make test" in known
     assert "there is no item" in unknown
     assert "no item" in linked
-    assert "is no type of edge" in bad
+    assert "cannot be used here" in bad
     assert "make test" in found
     assert "Other agents" not in found
 
