@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -142,6 +143,20 @@ def test_a_missing_grammar_is_named_and_the_others_go_on(repo, tmp_path, monkeyp
         monkeypatch.setattr(index_module, "grammar", real)
         assert index.update().notes == []
         assert names(index) == {"one", "two", "three"}
+
+
+def test_several_updates_at_once(repo, tmp_path):
+    for number in range(60):
+        (repo / f"m{number}.py").write_text(f"def f{number}():\n    return {number}\n")
+    place = tmp_path / "i.sqlite"
+
+    def update(_number):
+        with Index(repo, place) as index:
+            index.update()
+            return len(names(index))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(update, range(12))) == {62}
 
 
 @pytest.mark.parametrize("broken", [b"no database", b"SQLite format 3\0" + b"\xff" * 5000, b""])

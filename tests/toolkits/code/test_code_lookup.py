@@ -120,6 +120,10 @@ def test_callers_know_classes_modules_and_languages(found):
     assert [row["caller"] for row in found.callers("load", 5)["callers"]] == ["rate"]
     assert [row["caller"] for row in found.callers("Shop.__init__", 5)["callers"]] == ["main"]
     assert found.callers("lonely", 5)["callers"] == []
+    rows = found.callers("shop/helper.py:rate", 50)["callers"]
+    assert {row["caller"] for row in rows} == {"Base.total"}, (
+        "main.py imports the one of rates.py, base.py says nothing"
+    )
 
 
 def test_callees_inside_and_outside(found):

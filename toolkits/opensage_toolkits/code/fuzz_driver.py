@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -30,6 +31,9 @@ _MINIMISING = 2000
 _INTS = (0, 1, -1, 2, 7, 8, 16, 100, 127, 128, 255, 256, 1000, 65535, 2**31 - 1, -(2**31), 2**63, 10**20)
 _FLOATS = (0.0, -0.0, 1.0, -1.5, 1e-9, 1e300, float("inf"), float("nan"))
 _TEXTS = ("", "a", "0", " ", "\n", "\0", "é", "\U0001f600", "-1", "null", "[]", "{}", '"', "\\", "%s", "../", "<a>")
+_FIRST: dict[Any, tuple[Any, ...]] = {int: _INTS, float: _FLOATS, str: _TEXTS, bool: (False, True)}
+_FIRST[bytes] = (b"", b"a", b"\0", b"\xff\xfe")
+_PLAIN: dict[type, tuple[Any, ...]] = {str: ("a", "0", " "), bytes: (b"a", b"\0")}
 
 Location = tuple[str, str, int]
 
@@ -57,15 +61,7 @@ class Values:
         dice = self.dice
         if self.kind in (list, tuple):
             return self.kind(self.inner.new() for _ in range(dice.randrange(4)))
-        if self.kind is bool:
-            return dice.random() < 0.5
-        if self.kind is int:
-            return dice.choice([*_INTS, *self._known(int)])
-        if self.kind is float:
-            return dice.choice([*_FLOATS, *self._known(float)])
-        if self.kind is bytes:
-            return dice.choice([b"", b"a", b"\0", b"\xff\xfe", *self._known(bytes)])
-        return dice.choice([*_TEXTS, *self._known(str)])
+        return dice.choice([*_FIRST[self.kind], *self._known(self.kind)])
 
     def _known(self, kind: type) -> list[Any]:
         return [word for word in self.words if type(word) is kind]
@@ -76,10 +72,8 @@ class Values:
             return not value
         if self.kind is int:
             return self._number(value)
-        if self.kind is float:
-            return self.dice.choice([-value, value * 2, value + 1, value / 3, self.new()])
-        changed = self._sequence(value)
-        return changed[:_LONGEST]
+        tried = [-value, value * 2, value + 1, value / 3, self.new()] if self.kind is float else None
+        return self.dice.choice(tried) if tried else self._sequence(value)[:_LONGEST]
 
     def _number(self, value: int) -> int:
         dice = self.dice
@@ -95,9 +89,8 @@ class Values:
             return value[:at] + value[end:]
         if kind == 1:
             return value[:at] + value[at:end] * 2 + value[end:]
-        if kind == 2 and len(value) > 1:
-            other = dice.randrange(len(value))
-            return value[:at] + value[min(at, other) : max(at, other)][:32] + value[at:]
+        if kind == 2:
+            return value[:at] + value[: dice.randrange(32)] + value[at:]
         if kind == 3 and at < len(value):
             return value[:at] + self._piece(value[at]) + value[at + 1 :]
         return value[:at] + self._piece(None) + value[end if kind == 4 else at :]
@@ -299,10 +292,7 @@ def _ddmin(value: Any, holds: Callable[[Any], bool]) -> Any:
 
 def _simpler(value: Any, at: int) -> Iterator[Any]:
     """The sequence with one element made plain."""
-    plain: tuple[Any, ...] = (
-        ("a", "0", " ") if isinstance(value, str) else (b"a", b"\0") if isinstance(value, bytes) else ()
-    )
-    for one in plain:
+    for one in _PLAIN.get(type(value), ()):
         if value[at : at + 1] == one:
             return
         yield value[:at] + one + value[at + 1 :]
@@ -351,9 +341,8 @@ def _call(name: str, arguments: list[Any]) -> str:
 
 def _load(path: str, name: str) -> Callable[..., Any]:
     parts = path.removesuffix(".py").split("/")
-    while parts and parts[0] == "src":
-        sys.path.insert(0, os.path.join(os.getcwd(), "src"))
-        parts = parts[1:]
+    if parts[0] == "src":
+        sys.path.insert(0, os.path.join(os.getcwd(), parts.pop(0)))
     parts = parts[:-1] if parts[-1] == "__init__" else parts
     value = importlib.import_module(".".join(parts))
     for part in name.split("."):
@@ -400,10 +389,7 @@ def main(request_file: str, report: str) -> None:
     sys.path[0] = os.getcwd()
     with open(request_file, encoding="utf-8") as file:
         request = json.load(file)
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, _hang)
     Fuzzer(request, report).run()
 

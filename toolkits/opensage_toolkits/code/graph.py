@@ -39,6 +39,7 @@ class CallGraph:
     def __init__(self, index: Index) -> None:
         self.index = index
         self._named: dict[str, list[Symbol]] = {}
+        self._words: dict[str, str] = {}
 
     @cached_property
     def _by_content(self) -> dict[int, dict[int, Symbol]]:
@@ -145,7 +146,16 @@ class CallGraph:
         free = [one for one in alike if one.kind != "method"] or [
             one for one in alike if one.owner == _class_of(source)
         ]
-        return [one for one in free if one.path == path] or free
+        return [one for one in free if one.path == path] or self._mentioned(free, path)
+
+    def _mentioned(self, found: list[Symbol], path: str) -> list[Symbol]:
+        """Those in files that this one mentions by name, as in an import; all if it mentions none."""
+        if len(found) < 2:
+            return found
+        if path not in self._words:
+            query = "SELECT c.words FROM file f JOIN content c ON c.id = f.content WHERE f.path = ?"
+            self._words[path] = next((words for (words,) in self.index.rows(query, (path,))), "")
+        return [one for one in found if f" {_stem(one.path)} " in self._words[path]] or found
 
 
 def _chain(came: dict[tuple[int, str], Edge | None], last: Edge) -> list[Edge]:

@@ -201,8 +201,8 @@ class Index:
         for again in (True, False):
             try:
                 return _connect(self.place, key)
-            except (sqlite3.DatabaseError, _Other):
-                if not again:
+            except (sqlite3.DatabaseError, _Other) as error:
+                if not again or "locked" in str(error):  # another call is at work for very long
                     raise
                 for suffix in ("", "-journal", "-wal", "-shm"):
                     Path(f"{self.place}{suffix}").unlink(missing_ok=True)
