@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from opensage.memory.forgotten import forgotten
 from opensage.memory.graph import Link, Node, Piece, Ref
 from opensage.memory.place import MemoryPlace
+from opensage_memory.checking import check
 from opensage_memory.errors import BadInput
 from opensage_memory.item import Edge, Item, now
 from opensage_memory.scope import View
-from opensage_memory.writing import New, check, plain
+from opensage_memory.writing import New, plain
 
 if TYPE_CHECKING:
     from opensage_memory.store.base import Writer
