@@ -26,8 +26,7 @@ MEMORY = 4 << 30
 CRASHES = 10
 _CALL_SECONDS = 1.0
 _LONGEST = 4096
-_MINIMISING = 2000
-"""Calls spent on making one crash smaller."""
+_MINIMISING = 2000  # calls, to make one crash smaller
 _INTS = (0, 1, -1, 2, 7, 8, 16, 100, 127, 128, 255, 256, 1000, 65535, 2**31 - 1, -(2**31), 2**63, 10**20)
 _FLOATS = (0.0, -0.0, 1.0, -1.5, 1e-9, 1e300, float("inf"), float("nan"))
 _TEXTS = ("", "a", "0", " ", "\n", "\0", "é", "\U0001f600", "-1", "null", "[]", "{}", '"', "\\", "%s", "../", "<a>")
