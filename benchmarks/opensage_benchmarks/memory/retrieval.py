@@ -30,13 +30,14 @@ def store(conversation: Conversation, path: Path, embedder: Any = None) -> Any:
 
 
 def evaluate(conversation: Conversation, memory: Any, **options: Any) -> dict[str, Any]:
-    """Recall and rank by category, and milliseconds of CPU a question (median), embedding included if there is any."""
+    """Recall and rank by category, and milliseconds of CPU of a search for ten (median), embedding included."""
     measured: list[tuple[str, dict[str, float]]] = []
     spent: list[float] = []
     for question in conversation.questions:
         began = time.process_time()
-        hits = memory.search(question.text, conversation.name, k=DEPTH, kinds=("message",), **options)
+        memory.search(question.text, conversation.name, kinds=("message",), **options)
         spent.append((time.process_time() - began) * 1e3)
+        hits = memory.search(question.text, conversation.name, k=DEPTH, kinds=("message",), **options)
         measured.append((question.category, measure([hit.item.key for hit in hits], question.evidence)))
     return {"categories": measured, "turns": len(conversation.turns), "cpu_ms": statistics.median(spent)}
 

@@ -23,6 +23,8 @@ LONGEST = 20_000
 MAX_K = 1000
 CANDIDATES = 100
 """Items that the words of a question bring at least; their surroundings come on top."""
+ENOUGH = 40
+"""Items found by words and vectors that make a look at names needless."""
 NAMED = 8
 """Names in a question that are looked up."""
 LINKED = 40
@@ -95,7 +97,8 @@ class Search:
         count = max(CANDIDATES, 3 * query.k)
         found = [id for id, _ in self._reader.lexical(question.terms, view, count)]
         found += near
-        found += self._linked(query, view)
+        if len(found) < ENOUGH:  # what mentions a name has its words: they find it, unless they are few
+            found += self._linked(query, view)
         return list(dict.fromkeys(found))
 
     def _linked(self, query: Query, view: View) -> list[str]:
