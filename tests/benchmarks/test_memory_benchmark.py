@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_the_command_prints_one_json_object(tmp_path, capsys):
     assert ways["opensage, hashed"]["tuned on"]["1"]["n"] == 1
     assert result["engine"][0]["store"]["check"] == []
     assert "Evidence retrieval" in err
+
+
+def test_many_at_once_and_killed(capsys, monkeypatch):
+    monkeypatch.setenv("OPENSAGE_DATA", "/nowhere")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert main(["--kills", "3", "--seconds", "1"]) == 0
+    result = json.loads(capsys.readouterr().out)["crash"]
+    assert result["together"]["errors"] == 0
+    assert result["together"]["writes"] > 0
+    for each in result.values():
+        assert (each["lost"], each["drift"], each["check"]) == (0, 0, [])
+        assert each["acknowledged"] > 0
 
 
 def test_a_file_that_is_none(tmp_path, capsys):

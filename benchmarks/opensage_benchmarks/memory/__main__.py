@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensage_benchmarks.memory import engine, locomo, longmemeval, peers, retrieval
+from opensage_benchmarks.memory import crash, engine, locomo, longmemeval, peers, retrieval
 from opensage_benchmarks.memory.dialogue import Conversation
 
 COLUMNS = ("recall@5", "recall@10", "recall@20", "mrr")
@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             result["retrieval"] = evaluate(found, chosen.embedder, chosen.peer, Path(folder))
         if chosen.nodes:
             result["engine"] = [engine.measure(nodes, Path(folder)) for nodes in chosen.nodes]
+        if chosen.kills:
+            result["crash"] = crash.measure(Path(folder), chosen.seconds, chosen.kills)
     tables(result)
     print(json.dumps(result))
     return 0
@@ -53,11 +55,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--peer", action="append", choices=[*peers.PEERS, "none"], help="only this peer (several times)"
     )
     parser.add_argument("--nodes", type=int, action="append", help="store throughput at this size (several times)")
+    parser.add_argument("--kills", type=int, default=0, help="writers killed in the middle, after many at once")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for how long three write and two read at once")
     chosen = parser.parse_args(argv)
     if chosen.longmemeval:
         chosen.locomo = None
     chosen.embedder = chosen.embedder or ["none"]
-    if not (chosen.locomo or chosen.longmemeval or chosen.nodes):
+    if not (chosen.locomo or chosen.longmemeval or chosen.nodes or chosen.kills):
         parser.error("name a data file with --locomo or --longmemeval (or set OPENSAGE_DATA), or a size with --nodes")
     return chosen
 
@@ -123,6 +127,15 @@ def tables(result: dict[str, Any]) -> None:
                     continue
                 name = f"{category} {locomo.CATEGORIES.get(category, '')}" if category != "all" else "1 to 4"
                 table.add_row(way, name, str(row["n"]), *(f"{row[column]:.3f}" for column in COLUMNS))
+        console.print(table)
+    if "crash" in result:
+        table = Table("", "of", "acknowledged", "lost", "drift", "check", title="Many at once, and killed")
+        for name, each in result["crash"].items():
+            done = (
+                f"{each['writes']} writes, {each['reads']} reads, {each['errors']} errors" if "writes" in each else ""
+            )
+            told = [str(each[part]) for part in ("acknowledged", "lost", "drift", "check")]
+            table.add_row(name, done or f"{each['kills']} kills", *told)
         console.print(table)
     for measured in result.get("engine", []):
         title = f"{measured['nodes']:,} nodes of {measured['dimension']} dimensions"
