@@ -194,7 +194,7 @@ def test_memory_probe_22_threads_that_write_two_scopes_cross_nothing(memory):
 
     def work(scope):
         try:
-            for number in range(60):
+            for number in range(200):
                 memory.add(f"{scope} says {number}", scope)
         except BaseException as error:
             errors.append(error)
@@ -207,7 +207,7 @@ def test_memory_probe_22_threads_that_write_two_scopes_cross_nothing(memory):
     assert not errors
     for scope in ("left", "right"):
         found = [item.text for _, item in memory.items(scope, kinds=("fact",))]
-        assert sorted(found) == sorted(f"{scope} says {number}" for number in range(60))
+        assert sorted(found) == sorted(f"{scope} says {number}" for number in range(200))
 
 
 def test_memory_probe_23_a_new_client_reads_what_was_written(open_memory):
