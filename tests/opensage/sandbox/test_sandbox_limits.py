@@ -133,7 +133,8 @@ def test_a_bomb_whose_every_process_has_its_own_session(process_kind, means, ins
 
     async def body(s):
         r = await s.exec([s.python, "-c", bomb])
-        assert r.exit_code == -9 or "unavailable" in r.stderr
+        # What is killed in the end need not be the first of them.
+        assert r.exit_code == -9 or "unavailable" in r.stderr or "more than 60 processes" in r.stderr
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
     inside(process_kind, body, limits=SMALL)
