@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -50,7 +51,7 @@ class GraphWriter:
             groups: dict[str, list[New]] = {}
             for piece in pieces:
                 if isinstance(piece, Node) and piece.new.key not in gone and self._sound(piece.new):
-                    scope = f"{project}/{piece.owner}" if piece.owner else project
+                    scope = f"{project}/{part(piece.owner)}" if piece.owner else project
                     if not self._is_there(writer, piece.new, scope):
                         groups.setdefault(scope, []).append(piece.new)
             for scope, news in groups.items():
@@ -120,3 +121,10 @@ def _began(item: Item) -> float:
     """When it began, to the millisecond, as logs tell times."""
     at: datetime = item.valid_from or datetime.min.replace(tzinfo=UTC)
     return round(at.timestamp(), 3) if item.valid_from else -math.inf
+
+
+def part(owner: str) -> str:
+    """An agent's name as part of a scope: names of agents are, but a log may hold any text in their place."""
+    if len(owner) <= 100 and re.fullmatch(r"[\w.-]*\w[\w.-]*", owner):
+        return owner
+    return re.sub(r"[^\w.-]+", "-", owner).strip("-.")[:100] or "unnamed"
