@@ -480,7 +480,8 @@ class Engine:
             await self.model.close()
         finally:
             self.warning = self._watch.close()
-            if self.keeper is not None and self.keeper.trouble:
+            # Without its log there is nothing to write the memory from later, and the run has said what happened.
+            if self.keeper is not None and self.keeper.trouble and self.session.journal.path.exists():
                 self.warning = "; ".join(text for text in (self.warning, self.keeper.trouble) if text)
             self.session.close()
             if self.tracing is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
 from opensage_memory.text.stem import stem
@@ -67,7 +68,7 @@ def query_tokens(text: str) -> list[str]:
     return list(telling) or list(dict.fromkeys(tokens(text)))
 
 
-def match_any(words: list[str]) -> str:
+def match_any(words: Iterable[str]) -> str:
     """The FTS5 expression that finds any of these tokens, each taken literally."""
     return " OR ".join('"' + word.replace('"', '""') + '"' for word in words)
 

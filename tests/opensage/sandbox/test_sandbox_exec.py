@@ -27,7 +27,7 @@ def rss() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-async def until(condition, seconds: float = 30.0) -> bool:
+async def until(condition, seconds: float = 5.0) -> bool:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

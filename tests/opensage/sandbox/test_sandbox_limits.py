@@ -129,12 +129,11 @@ def test_impossible_limits_are_refused(wrong):
 
 def test_a_bomb_whose_every_process_has_its_own_session(process_kind, means, inside):
     spread = "for i in range(7):\n    os.fork() or os.setsid()\nwhile time.time() < end: os.fork() or os._exit(0)"
-    bomb = f"import os, time\nend = time.time() + 4\n{spread}"
+    bomb = f"import os, time\nend = time.time() + 40\n{spread}"  # it does not end by itself before it is ended
 
     async def body(s):
         r = await s.exec([s.python, "-c", bomb])
-        # What is killed in the end need not be the first of them.
-        assert r.exit_code == -9 or "unavailable" in r.stderr or "more than 60 processes" in r.stderr
+        assert r.exit_code == -9 or "unavailable" in r.stderr
         assert (await s.exec("echo alive")).stdout == "alive\n"
 
     inside(process_kind, body, limits=SMALL)

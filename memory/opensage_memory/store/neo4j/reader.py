@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from opensage_memory.store.neo4j.dialect import Dialect
 from opensage_memory.store.neo4j.filters import chunks, shown
 from opensage_memory.store.neo4j.search import ByVector, by_text
 from opensage_memory.store.neo4j.values import ITEM, key_hash, literally, to_item, vector_name
+from opensage_memory.store.strongest import strongest
 
 _OPERATION = "o.id, o.name, o.scope, o.at, o.touched, o.undo"
 
@@ -96,7 +96,7 @@ class Neo4jReader:
                     for edge in self._edges(part, view, "|".join(names), way, limit):
                         found[edge.identity] = edge
         edges = list(found.values())
-        return edges if limit is None else _strongest(edges, wanted, limit)
+        return edges if limit is None else strongest(edges, wanted, limit)
 
     def _edges(self, ids: list[str], view: View | None, types: str, way: str, limit: int | None) -> list[Edge]:
         near, values = shown(view, "h")
@@ -268,15 +268,3 @@ def _operation(row: Sequence[Any]) -> Operation:
 
 def _at(micros: int) -> Any:
     return from_micros(micros)
-
-
-def _strongest(edges: list[Edge], ids: Iterable[str], limit: int) -> list[Edge]:
-    """At most `limit` edges of each item."""
-    ordered = sorted(edges, key=lambda edge: (-edge.weight, edge.type, edge.target, edge.source))
-    wanted, taken, kept = set(ids), Counter[str](), list[Edge]()
-    for edge in ordered:
-        ends = [end for end in dict.fromkeys((edge.source, edge.target)) if end in wanted and taken[end] < limit]
-        if ends:
-            taken.update(ends)
-            kept.append(edge)
-    return kept

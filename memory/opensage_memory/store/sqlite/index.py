@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from opensage_memory.store.sqlite.filters import Value, chunks, marks
-from opensage_memory.text.words import FTS5_TOKENIZER
+from opensage_memory.text.words import FTS5_TOKENIZER, match_any
 
 Entry = tuple[int, str]
 """Number and tokens of an item."""
@@ -75,11 +75,10 @@ class Fts5Index:
         self, link: sqlite3.Connection, terms: Sequence[str], condition: str, values: Sequence[Value], k: int
     ) -> list[tuple[str, float]]:
         """Ids of the best k rows `i` of items for which the condition holds."""
-        query = " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)
         rows = link.execute(
             "SELECT i.id, -bm25(terms) AS score FROM terms CROSS JOIN items i ON i.seq = terms.rowid "
             f"WHERE terms MATCH ? AND {condition} ORDER BY score DESC, i.seq LIMIT ?",
-            (query, *values, k),
+            (match_any(terms), *values, k),
         )
         return [(id, score) for id, score in rows]
 

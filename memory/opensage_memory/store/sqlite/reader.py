@@ -16,6 +16,7 @@ from opensage_memory.store.sqlite.filters import Value, chunks, marks, shown
 from opensage_memory.store.sqlite.index import TextIndex
 from opensage_memory.store.sqlite.rows import SELECT, bind, to_edge, to_item, unbind
 from opensage_memory.store.sqlite.vectors import Matrices
+from opensage_memory.store.strongest import strongest
 
 MATCHES = 10_000
 """Items that one query may match before its commonest tokens are left out; the rarest is always looked for."""
@@ -158,7 +159,7 @@ class SqliteReader:
                     for edge in self._edges(part, here, there, view, types):
                         found[edge.identity] = edge
         edges = list(found.values())
-        return edges if limit is None else _strongest(edges, wanted, limit)
+        return edges if limit is None else strongest(edges, wanted, limit)
 
     def _edges(
         self,
@@ -378,15 +379,3 @@ def _operation(row: Sequence[Any]) -> Operation:
 
 def _at(micros: int) -> Any:
     return from_micros(micros)
-
-
-def _strongest(edges: list[Edge], ids: Iterable[str], limit: int) -> list[Edge]:
-    """At most `limit` edges of each item."""
-    ordered = sorted(edges, key=lambda edge: (-edge.weight, edge.type, edge.target, edge.source))
-    wanted, taken, kept = set(ids), Counter[str](), list[Edge]()
-    for edge in ordered:
-        ends = [end for end in dict.fromkeys((edge.source, edge.target)) if end in wanted and taken[end] < limit]
-        if ends:
-            taken.update(ends)
-            kept.append(edge)
-    return kept
