@@ -156,10 +156,8 @@ def _marks(text: str) -> tuple[list[str], list[str], list[str]]:
 
 def extract(texts: Sequence[str]) -> str:
     """A summary without a model: the sentences whose words are most often said, in their order."""
-    sentences = [
-        part.strip() for text in texts for part in re.split(r"(?<=[.!?。！？])\s+|\n+", text[:4000]) if part.strip()
-    ]
-    sentences = [sentence[:300] for sentence in sentences[:2000]]
+    parts = (part.strip() for text in texts for part in SENTENCE_END.split(text[:4000]))
+    sentences = [part[:300] for part in parts if part][:2000]
     words = [set(tokens(sentence)) for sentence in sentences]
     counts = Counter(word for group in words for word in group)
     worth = [sum(counts[word] for word in group if counts[word] > 1) / (4 + len(group)) for group in words]

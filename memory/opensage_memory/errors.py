@@ -19,10 +19,6 @@ class ReadOnly(GraphMemoryError):
     """Something was to be written to a memory that can only be read."""
 
 
-class WrongEmbedder(GraphMemoryError):
-    """The store holds vectors of another model or dimension; `reindex` makes new ones."""
-
-
 class CannotUndo(GraphMemoryError):
     """The operation is not there, too old, or what it changed was changed again."""
 

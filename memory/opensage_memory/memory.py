@@ -120,6 +120,8 @@ class Memory:
 
     def declare(self, relation: str, *, functional: bool = True) -> None:
         """Say whether a subject has one object at a time in a relation (lives in, works for) or many (likes)."""
+        if not isinstance(relation, str) or not relation.strip():
+            raise BadInput("a relation has a name, as `lives in`")
         with self.store.write() as writer:
             writer.set_meta(_relation(relation), "functional" if functional else "many")
 

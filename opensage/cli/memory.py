@@ -333,6 +333,24 @@ def publish(
         typer.echo(f"published to {short(copy.scope)} as {copy.id}")
 
 
+@app.command("declare")
+def declare(
+    relation: Annotated[str, typer.Argument(help="A relation's name, as `lives in`.")],
+    many: Annotated[bool, typer.Option("--many", help="Many objects at a time, as it is undeclared.")] = False,
+    workdir: Workdir = Path("."),
+    store: Store = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Say that a subject has one object at a time in a relation: a newer fact then ends the older."""
+    with opened(workdir, store, None, config, make=True) as here:
+        here.memory.declare(relation, functional=not many)
+    if json:
+        print_json({"relation": relation, "functional": not many})
+    else:
+        typer.echo(f"{short(relation)}: {'many objects' if many else 'one object'} at a time")
+
+
 @app.command("consolidate")
 def consolidate(
     scope: Scope = None, workdir: Workdir = Path("."), store: Store = None, json: Json = False, config: Config = None

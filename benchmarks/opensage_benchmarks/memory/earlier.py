@@ -89,7 +89,7 @@ def _show(name: str, last: dict[str, Any]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask each question with and without memory, in turns; a table on stderr, JSON on stdout."""
+    """Ask each question with and without memory, in turns; a line for each on stderr, JSON on stdout."""
     parser = argparse.ArgumentParser(prog="python -m opensage_benchmarks.memory.earlier", description=__doc__)
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--questions", type=int, default=len(TOLD))
@@ -101,11 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in range(chosen.questions):
             for name, memory in (("with", True), ("without", False)):
                 asked[name].append(ask(workdir, chosen.model, memory, number))
-                last = asked[name][-1]
-                print(
-                    f"{name:8} {'right' if last['right'] else 'wrong'} {last['seconds']:6} s  {last['text'][:90]!r}",
-                    file=sys.stderr,
-                )
+                _show(name, asked[name][-1])
     right = {name: sum(each["right"] for each in rows) for name, rows in asked.items()}
     print(json.dumps({"model": chosen.model, "python": platform.python_version(), "right": right, "asked": asked}))
     return 0

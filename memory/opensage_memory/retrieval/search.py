@@ -93,7 +93,7 @@ class Search:
         return dict(self._reader.nearest(self._model, query.vector, view, max(CANDIDATES, 4 * query.k)))
 
     def _found(self, query: Query, question: Question, view: View, near: dict[str, float]) -> list[str]:
-        """Ids of what words, vectors, dates and names bring."""
+        """Ids of what words, vectors and (where these are few) names bring."""
         count = max(CANDIDATES, 3 * query.k)
         found = [id for id, _ in self._reader.lexical(question.terms, view, count)]
         found += near
@@ -121,14 +121,8 @@ class Search:
         known = {each.id: each for each in scores}
         for id in ranks:
             known.setdefault(id, Score(id, 0.0))
-        lifted = [
-            Score(
-                id,
-                each.total + query.walk * ranks.get(id, 0.0),
-                {**each.parts, "walk": query.walk * ranks.get(id, 0.0)},
-            )
-            for id, each in known.items()
-        ]
+        gains = {id: query.walk * ranks.get(id, 0.0) for id in known}
+        lifted = [Score(id, each.total + gains[id], {**each.parts, "walk": gains[id]}) for id, each in known.items()]
         return sorted(lifted, key=lambda each: -each.total)
 
 

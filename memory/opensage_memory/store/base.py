@@ -150,9 +150,6 @@ class Reader(Protocol):
     def scan(self, view: View, *, after: int = 0, limit: int = 1000) -> list[tuple[int, Item]]:
         """Items in the order in which they were first stored, with their number; go on with the last number."""
 
-    def recent(self, view: View, limit: int) -> list[Item]:
-        """The last stored items, last first."""
-
     def find(self, view: View, key: str, limit: int = 1000) -> list[Item]:
         """Items with this key, in the order in which they were first stored."""
 

@@ -296,3 +296,15 @@ def test_enrich_needs_a_model_that_is_one(folder: Path, memory: Any) -> None:
     found = memory("enrich", "--model", "script:nowhere.json")
     assert found.code == 2
     assert "nowhere.json" in found.err
+
+
+def test_of_a_declared_relation_the_newer_object_holds(folder: Path, memory: Any) -> None:
+    assert memory("declare", "has colour", "--json").json == {"relation": "has colour", "functional": True}
+    told = {"text": "The rotor is {}", "about": "rotor", "relation": "has colour", "object": "{}"}
+    turns = [
+        calls(call("remember", {key: text.format(colour) for key, text in told.items()})) for colour in ("red", "blue")
+    ]
+    go([*turns, say("noted")], folder, "note it")
+    found = memory("search", "rotor colour", "--kind", "fact", "--json").json
+    assert [row["item"]["text"] for row in found] == ["The rotor is blue"]
+    assert memory("declare", " ").code == 2

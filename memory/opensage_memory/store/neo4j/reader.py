@@ -42,12 +42,6 @@ class Neo4jReader:
         query = f"MATCH (n:Item) WHERE n.seq > $after AND {condition} RETURN {ITEM}, n.seq ORDER BY n.seq LIMIT $limit"
         return [(row[-1], to_item(row)) for row in self.run(query, after=after, limit=limit, **values)]
 
-    def recent(self, view: View, limit: int) -> list[Item]:
-        """See `Reader`."""
-        condition, values = shown(view)
-        query = f"MATCH (n:Item) WHERE n.seq > 0 AND {condition} RETURN {ITEM} ORDER BY n.seq DESC LIMIT $limit"
-        return [to_item(row) for row in self.run(query, limit=limit, **values)]
-
     def find(self, view: View, key: str, limit: int = 1000) -> list[Item]:
         """See `Reader`."""
         if not key:

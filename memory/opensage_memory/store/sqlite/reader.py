@@ -53,12 +53,6 @@ class SqliteReader:
         sql = f"SELECT {SELECT}, i.seq FROM items i WHERE i.seq > ? AND {condition} ORDER BY i.seq LIMIT ?"
         return [(row[-1], to_item(row)) for row in self.link.execute(sql, [after, *values, limit])]
 
-    def recent(self, view: View, limit: int) -> list[Item]:
-        """See `Reader`."""
-        condition, values = shown(view, seek=True)
-        sql = f"SELECT {SELECT} FROM items i WHERE {condition} ORDER BY i.seq DESC LIMIT ?"
-        return [to_item(row) for row in self.link.execute(sql, [*values, limit])]
-
     def find(self, view: View, key: str, limit: int = 1000) -> list[Item]:
         """See `Reader`."""
         condition, values = shown(view)
