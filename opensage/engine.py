@@ -22,7 +22,6 @@ from opensage.errors import ConfigError, OpenSageError, ToolError
 from opensage.log.events import Compacted, Event, ModelReply, Progress, RunFinished, RunStarted, UserMessage
 from opensage.log.session import Session, new_id, state_folder
 from opensage.log.store import SessionStore
-from opensage.loop import loop
 from opensage.mcp.servers import McpServers
 from opensage.memory.opening import memory_of
 from opensage.messages import ToolCall
@@ -48,6 +47,7 @@ from opensage.topology.member import Member
 from opensage.topology.seats import Seats
 from opensage.topology.team import Team
 from opensage.trust import SettingsWatch
+from opensage.workflow import drive
 
 if TYPE_CHECKING:
     from opensage.tracing import Tracing
@@ -255,7 +255,7 @@ class Engine:
         try:
             for event in await self._begin(task):
                 yield event
-            async with aclosing(loop(run)) as events:
+            async with aclosing(drive(run, self.spec.workflow, resumed=task is None)) as events:
                 async for event in events:
                     for earlier in run.told(event.seq) if run.outbox else ():
                         yield earlier

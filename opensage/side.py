@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from opensage.log.events import SideReply
 from opensage.log.session import Session
-from opensage.messages import Request
+from opensage.messages import Reply, Request
 from opensage.models.assembler import Assembler
 from opensage.protocols import Model
 
@@ -17,15 +17,17 @@ async def ask_beside(session: Session, model: Model, request: Request) -> str:
     Raises:
         ModelError, LimitReached: as any model call.
     """
-    assembler = Assembler()
-    async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var]
-        async for delta in deltas:
-            assembler.feed(delta)
-    reply = assembler.reply()
+    return (await answer_beside(session, model, request)).text.strip()
+
+
+async def answer_beside(session: Session, model: Model, request: Request, *, prompt: str = "") -> SideReply:
+    """The same as the event that was recorded; `prompt` is kept with it."""
+    reply = await whole_reply(model, request)
     usage = reply.usage
-    session.record(
+    return session.record(
         SideReply(
             purpose=request.agent,
+            prompt=prompt,
             model=model.name,
             text=reply.text,
             input_tokens=usage.input_tokens,
@@ -34,4 +36,12 @@ async def ask_beside(session: Session, model: Model, request: Request) -> str:
             cost=usage.cost,
         )
     )
-    return reply.text.strip()
+
+
+async def whole_reply(model: Model, request: Request) -> Reply:
+    """One reply, when nobody looks on as it comes. Nothing is recorded."""
+    assembler = Assembler()
+    async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var]
+        async for delta in deltas:
+            assembler.feed(delta)
+    return assembler.reply()

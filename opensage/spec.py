@@ -64,5 +64,7 @@ class AgentSpec(BaseModel):
     """Names of the toolkits it may use; None means all that its creator may, but none when `tools` are named."""
     limits: Limits | None = None
     """Its own limits, inside the run's."""
+    workflow: str = ""
+    """Name of the installed workflow that drives its steps; without it the model does. See docs/agents.md."""
     memory_scope: Literal["own", "shared", "none"] = "own"
     """Whose memory it has: its own and what is published, its creator's, or none."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # imported late, to keep --help fast
     from opensage.sandbox import SandboxRecord
 
 sandbox = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What isolates here.")
-models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Local models: list, pull, rm.")
+models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Local models: list, pull, rm, serve.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -157,6 +157,27 @@ def rm_command(name: str) -> None:
     from opensage.models import remove
 
     typer.echo(f"freed {remove(name) / 1e6:.0f} MB")
+
+
+@models.command("serve")
+def serve_command(
+    name: Annotated[str, typer.Argument(help="A pulled model.")] = "qwen2.5-coder-1.5b",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8081,
+    host: Annotated[str, typer.Option(help="Another address than the loopback needs --api-key.")] = "127.0.0.1",
+    api_key: Annotated[str, typer.Option(help="What clients must send.", envvar="OPENSAGE_SERVE_KEY")] = "",
+    window: Annotated[int | None, typer.Option(help="Tokens of context.")] = None,
+) -> None:
+    """Serve a local model to other programs at an OpenAI-compatible address, until Ctrl-C."""
+    import signal
+    import threading
+
+    from opensage.models.serve import serve
+
+    served = serve(name, port=port, host=host, api_key=api_key, window=window)
+    typer.echo(f"{served.base_url} model {served.model}")
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    over.wait()
 
 
 def pull_with_bar(name: str) -> Path:

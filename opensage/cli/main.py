@@ -8,12 +8,15 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from opensage.cli import agents, machine, mcp, memory, sessions, toolkit
 from opensage.errors import OpenSageError
+
+if TYPE_CHECKING:
+    import importlib.metadata
 
 # Of the installed click or of typer's own copy of it, whichever this typer uses.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
@@ -144,12 +147,46 @@ def trust_command(workdir: Workdir = Path(".")) -> None:
     typer.echo(clean(trusting.trust_command(workdir)))
 
 
+GROUP = "opensage.commands"
+"""Entry points of more commands: a name, and the `typer.Typer` or function behind it. Their modules must be light."""
+
+
+def _add_commands(words: list[str]) -> None:
+    """Add the commands of installed packages that these words ask for; all of them for the help."""
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    known = {info.name for info in app.registered_commands} | {info.name for info in app.registered_groups}
+    if wanted in known:
+        return
+    import importlib.metadata
+
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if wanted in ("", point.name) and point.name not in known:
+            _add_command(point, asked=wanted != "")
+
+
+def _add_command(point: importlib.metadata.EntryPoint, *, asked: bool) -> None:
+    """One that cannot be loaded is an error when it was asked for, and else no reason to show no help."""
+    try:
+        found = point.load()
+    except Exception as error:
+        said = f"the command {point.name} ({point.value}) cannot be loaded ({type(error).__name__}: {error})"
+        if asked:
+            raise OpenSageError(f"{said}; install its package again, or remove it") from error
+        _complain(f"warning: {said}")
+        return
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=point.name)
+    else:
+        app.command(point.name)(found)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     _open_standard_files()
     _tolerant_output()
     try:
+        _add_commands(words)
         code: Any = app(words, standalone_mode=False)
     except _UsageError as error:
         _misused(error.format_message())

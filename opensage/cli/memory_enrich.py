@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,11 +98,7 @@ def _unread(here: Opened, scope: str, most: int) -> Iterable[str]:
 async def _answer(model: Model, prompt: str) -> str:
     """The model's answer, whole."""
     from opensage.messages import Request
-    from opensage.models import Assembler
+    from opensage.side import whole_reply
 
-    assembler = Assembler()
     request = Request(messages=[{"role": "user", "content": prompt}], max_tokens=ANSWER_TOKENS, temperature=0.0)
-    async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var]
-        async for delta in deltas:
-            assembler.feed(delta)
-    return assembler.reply().text
+    return (await whole_reply(model, request)).text

@@ -96,7 +96,10 @@ class Note(Event):
 
 @dataclass(slots=True, kw_only=True)
 class ModelReply(Event):
-    """A whole reply. `calls` are `{id, name, arguments}`; `cost` is null when the price is unknown."""
+    """A whole reply. `calls` are `{id, name, arguments}`; `cost` is null when the price is unknown.
+
+    `by` is "workflow" when code made it and no model was asked.
+    """
 
     type: ClassVar[str] = "model.reply"
     model: str = ""
@@ -108,14 +111,19 @@ class ModelReply(Event):
     cached_tokens: int = 0
     cost: float | None = 0.0
     extra: dict[str, Any] | None = None
+    by: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class SideReply(Event):
-    """An answer beside the conversation (a summary, a diagnosis): it costs, but is no part of the history."""
+    """An answer beside the conversation (a summary, a diagnosis): it costs, but is no part of the history.
+
+    `prompt` is the question, where a workflow asked it.
+    """
 
     type: ClassVar[str] = "model.side"
     purpose: str = ""
+    prompt: str = ""
     model: str = ""
     text: str = ""
     input_tokens: int = 0

@@ -33,6 +33,7 @@ class Summary:
     Attributes:
         status: status of the last run, "running" when it never finished (alive or crashed), "new" before the first.
         usage: tokens and cost of all replies, those of agents called from here included.
+        asked: the last message of the person, or of the caller.
         messages: how many the person, or the caller, gave.
         agents: agents created and called from here.
         run_usage: of the last run only, so that a resumed run keeps its limits.
@@ -45,6 +46,7 @@ class Summary:
     started: float = 0.0
     updated: float = 0.0
     task: str = ""
+    asked: str = ""
     messages: int = 0
     model: str = ""
     agent: str = "main"
@@ -75,9 +77,12 @@ class Summary:
                 self.kit, self.started = event.kit, event.time
             case UserMessage():
                 self.task = self.task or event.text
+                self.asked = event.text
                 self.messages += 1
             case RunStarted():
                 self._start(event)
+            case ModelReply() if event.by:
+                pass  # no model was asked
             case ModelReply() | SideReply():
                 self._reply(event)
             case ToolResult():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -15,6 +16,7 @@ from opensage.models import registry
 from opensage.models.failures import classify
 from opensage.models.local_engine import Engine, acquire, release
 from opensage.models.local_prompt import Prompt, build
+from opensage.models.local_server import ADDRESS, ServedEngine
 from opensage.models.local_stream import ConstrainedReader
 from opensage.models.openai_chunks import delta_from_chunk
 
@@ -24,6 +26,8 @@ _MOST_TOKENS = 4096
 
 class LocalModel:
     """A model file run by llama.cpp. It is pulled and loaded at the first call, and costs 0.0.
+
+    With OPENSAGE_LOCAL_SERVER set, the llama.cpp server at that address is asked instead.
 
     Args:
         name: a name that `opensage models list` knows, or the absolute path of a `.gguf` file.
@@ -74,14 +78,18 @@ class LocalModel:
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Stream one reply; notes say when the model is being fetched or loaded."""
-        async for note in self._fetch():
-            yield note
-        if self._engine is None:
-            self._engine = acquire(self._path, self._window)
-        if not self._engine.loaded:
+        served = os.environ.get(ADDRESS, "")
+        engine: Engine | ServedEngine
+        if served:
+            engine = ServedEngine(served, self._name)
+        else:
+            async for note in self._fetch():
+                yield note
+            engine = self._engine = self._engine or acquire(self._path, self._window)
+        if not engine.loaded:
             yield Delta(note=f"loading {self.name}")
         prompt = build(request, tools=self._spec.tools if self._spec else True)
-        async with aclosing(self._engine.generate(self._body(prompt, request))) as chunks:
+        async with aclosing(engine.generate(self._body(prompt, request))) as chunks:
             async for delta in self._read(chunks, prompt, request):
                 yield delta
 

@@ -101,21 +101,10 @@ class Engine:
     def _load(self) -> None:
         if self._server is not None:
             return
-        try:
-            import xllamacpp
-        except ImportError as error:
-            raise ModelError(f"local models need llama.cpp ({error}); pip install 'opensage[local]'") from error
-        params = xllamacpp.CommonParams()
-        params.model.path = str(self.path)
-        params.n_ctx = self.window
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = cores()
-        params.verbosity = -1  # llama.cpp writes pages to stderr otherwise
-        params.cache_ram_mib = CACHE_MIB
-        params.ui = False
-        params.endpoint_slots = False
+        params = parameters(self.path, self.window)
         params.api_keys = [secrets.token_hex(16)]  # it also listens on a port of the loopback; nobody else may use it
         try:
-            self._server = xllamacpp.Server(params)
+            self._server = start(params)
         except Exception as error:  # RuntimeError without a reason for a bad file, too little memory, ...
             raise ModelError(
                 f"{self.path} cannot be loaded ({error}); it is damaged, no GGUF, or larger than the free memory. "
@@ -126,6 +115,34 @@ class Engine:
         """Free the memory, once no generation runs."""
         with _one_at_a_time:
             self._server = None
+
+
+def parameters(path: Path, window: int) -> Any:
+    """How llama.cpp runs a file here: all cores, quiet, without its pages for people.
+
+    Raises:
+        ModelError: xllamacpp is missing.
+    """
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise ModelError(f"local models need llama.cpp ({error}); pip install 'opensage[local]'") from error
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = window
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = cores()
+    params.verbosity = -1  # llama.cpp writes pages to stderr otherwise
+    params.cache_ram_mib = CACHE_MIB
+    params.ui = False
+    params.endpoint_slots = False
+    return params
+
+
+def start(params: Any) -> Any:
+    """Load the model; whatever goes wrong is raised as llama.cpp raises it."""
+    import xllamacpp
+
+    return xllamacpp.Server(params)
 
 
 def cores() -> int:

@@ -134,6 +134,7 @@ class BubblewrapSandbox(ProcessSandbox):
 
     Args (besides `ProcessSandbox`):
         read_only: more folders of the host that may be read inside, at their own paths.
+        hidden: folders that are empty inside, though what they lie in may be read.
     """
 
     kind: ClassVar[str] = "bubblewrap"
@@ -147,9 +148,11 @@ class BubblewrapSandbox(ProcessSandbox):
         limits: SandboxLimits | None = None,
         approve: Approve | None = None,
         read_only: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
     ) -> None:
         super().__init__(workdir, network=network, limits=limits, approve=approve)
         self.read_only = [Path(os.path.realpath(path)) for path in read_only]
+        self.hidden = [Path(os.path.realpath(path)) for path in hidden]
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -190,12 +193,13 @@ class BubblewrapSandbox(ProcessSandbox):
             places[settings] = ["--ro-bind", settings]
         places[SUPERVISOR] = ["--ro-bind", str(Path(__file__).with_name("supervisor.py").resolve())]
         cover = f"{workdir}/{HIDDEN}"
-        places[cover] = ["--perms", "0555", "--tmpfs"]
+        covers = [cover, *(str(folder) for folder in self.hidden if folder.is_dir())]
+        places |= {place: ["--perms", "0555", "--tmpfs"] for place in covers}
         options: list[str] = []
         for place in sorted(places, key=lambda path: path.count("/")):
             options += [*places[place], place]
-        # Mounts from `read_only` may lie below the cover, so it is closed last.
-        return [*options, "--remount-ro", cover]
+        # Mounts from `read_only` may lie below a cover, so these are closed last.
+        return [*options, *(word for place in covers for word in ("--remount-ro", place))]
 
     def _scratch_sizes(self) -> dict[str, int]:
         """Bytes of each folder in memory. Full, all together leave room to run the command that empties them."""

@@ -26,6 +26,7 @@ def open_sandbox(
     limits: SandboxLimits | None = None,
     approve_local: Approve | None = None,
     read_only: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
 ) -> Sandbox:
     """A sandbox of the workspace. Nothing is started before its first use; `auto` tries bubblewrap once a process.
 
@@ -37,6 +38,8 @@ def open_sandbox(
         limits: of memory, processes, time and output.
         approve_local: asked for each command when `auto` finds nothing that isolates; without it that is an error.
         read_only: more folders that may be read inside.
+        hidden: folders of the host that may not, though what they lie in may be (`local` cannot keep commands from
+            them; Docker shows none but the workspace and `read_only`).
 
     Raises:
         SandboxError: the workspace cannot be used.
@@ -62,7 +65,7 @@ def open_sandbox(
                 "or choose `--sandbox local`, which isolates nothing"
             ) from error
         return LocalSandbox(real, network=network, limits=limits, approve=approve_local)
-    return BubblewrapSandbox(real, network=network, limits=limits, read_only=read_only)
+    return BubblewrapSandbox(real, network=network, limits=limits, read_only=read_only, hidden=hidden)
 
 
 __all__ = ["INSTALL", "KINDS", "open_sandbox"]

@@ -18,7 +18,7 @@ from opensage.spec import AgentSpec
 from opensage.tools.front_matter import FrontMatterError, split_front_matter
 
 MOST_BYTES = 256_000
-_FIELDS = ("name", "description", "model", "tools", "toolkits", "limits", "memory_scope")
+_FIELDS = ("name", "description", "model", "tools", "toolkits", "limits", "memory_scope", "workflow")
 _FOREIGN = frozenset({"color", "license", "metadata", "version", "author"})
 """Keys of other kits that change nothing here."""
 

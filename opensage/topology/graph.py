@@ -143,7 +143,7 @@ def _node(session: str, events: Iterable[Event]) -> Node:
     for event in events:
         summary.apply(event)
         node.delegations.apply(event)
-        if isinstance(event, ModelReply | SideReply):
+        if isinstance(event, SideReply) or (isinstance(event, ModelReply) and not event.by):
             node.turns += 1
             node.usage += Usage(event.input_tokens, event.output_tokens, event.cached_tokens, event.cost)
         elif isinstance(event, ToolResult):

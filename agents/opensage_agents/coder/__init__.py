@@ -1,0 +1,1 @@
+"""The agent `coder`: mends and extends code in a repository."""

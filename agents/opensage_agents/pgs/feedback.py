@@ -1,0 +1,43 @@
+"""What the Generator is told: one failure, and which."""
+
+from __future__ import annotations
+
+from opensage_agents.pgs.properties import PropertySet
+from opensage_agents.pgs.report import Counterexample, Report
+from opensage_agents.pgs.tester import shown
+
+_MOST = 600
+REPEATED = "You have written this very program before, and it was wrong in the same way: change something else."
+WORSE = "Your last repair was worse and was taken back; this is the program from before it."
+BLIND = "It does not do what the task asks. Nothing more is known."
+
+
+def feedback(report: Report, propset: PropertySet) -> str:
+    """The text for a report that is not "ok": the input, what came out, and what it breaks. Under 400 tokens."""
+    found = report.counterexample
+    if found is None:
+        return f"It cannot be used: {report.message[:_MOST]}"
+    call = _cut(found.written(propset.entry.rpartition(".")[2]))
+    if found.outcome == "wrong_answer":
+        return f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\nbut {found.message[:_MOST]}."
+    if found.outcome == "violated":
+        return _violated(call, found, propset)
+    if found.outcome == "crashed":
+        return f"For this input\n    {call}\nit fails: {found.message[:_MOST]}"
+    if found.outcome == "recursion":
+        return f"For this input\n    {call}\nits recursion does not end: {found.message[:_MOST]}"
+    return f"For this input\n    {call}\nit {found.message[:200]}: is there an endless loop, or a much faster way?"
+
+
+def _violated(call: str, found: Counterexample, propset: PropertySet) -> str:
+    prop = next(each for each in propset.properties if each.name == found.property)
+    why = f": {found.message}" if found.message != "does not hold" else ""
+    return (
+        f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\n"
+        f"That breaks the property {prop.name.replace('_', ' ')!r}{why[:_MOST]}. The check is\n"
+        f"```python\n{shown(prop)}\n```"
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else f"{text[: _MOST // 2]} ... {text[-_MOST // 4 :]}"

@@ -1,0 +1,1 @@
+"""What checking by properties finds, and what it costs: section by section, without any model."""

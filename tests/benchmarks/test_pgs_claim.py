@@ -1,0 +1,54 @@
+"""The measurement of the claim: the tasks, the records, the table. A script stands in for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensage.errors import ConfigError
+from opensage.models import ScriptedModel
+from opensage_benchmarks.pgs import data
+from opensage_benchmarks.pgs.claim import Claim, cases, measure, table
+
+DATA = Path(os.environ.get("OPENSAGE_DATA") or "../shared/data")
+pytestmark = pytest.mark.skipif(
+    not (DATA / "quixbugs").is_dir(), reason="the data is not at hand: name its folder in OPENSAGE_DATA"
+)
+
+
+def block(code: str) -> dict[str, Any]:
+    return {"text": f"```python\n{code}\n```"}
+
+
+def claim(out: Path, generator: list[dict[str, Any]], tokens: int = 5000) -> Claim:
+    model = ScriptedModel({"agents": {"generator": generator, "tester": []}})
+    return Claim(model, out, tokens=tokens, rounds=2, seconds=300, sandbox="bubblewrap")
+
+
+def test_tasks_have_public_tests_and_are_of_one_half() -> None:
+    found = cases(DATA)
+    assert len({each.id for each in found}) == len(found) == 72
+    assert {each.tuned for each in found} == {True, False}
+    quixbugs = [each for each in found if each.id.startswith("quixbugs")]
+    assert all(len(each.task.public_tests) >= 3 for each in quixbugs)
+
+
+@pytest.mark.slow
+def test_a_program_that_is_wrong_at_first_is_repaired_and_asked_for_once(tmp_path: Path) -> None:
+    case = next(each for each in cases(DATA) if each.id == "quixbugs__gcd")
+    wrong, right = (data.program(DATA, where, "gcd") for where in (data.BUGGY, data.CORRECTED))
+    run = claim(tmp_path, [block(wrong), block(right), block(right)])
+    asyncio.run(measure(run, [case], ["io", "hand"], 1))
+    again = claim(tmp_path, [])
+    asyncio.run(measure(again, [case], ["io", "hand"], 1))
+    assert [again.ledger.records[arm, case.id]["right"] for arm in ("first", "io", "hand")] == [False, True, True]
+    found = table(again.ledger, {case.id})
+    assert (found["io"]["fixed"], found["io"]["tasks"]) == (1, 1)
+    assert (found["hand"]["only_hand"], found["hand"]["only_io"]) == (0, 0)
+    assert table(again.ledger, set()) == {}
+    with pytest.raises(ConfigError, match="tokens: 5000, now 9"):
+        claim(tmp_path, [], tokens=9)
