@@ -12,7 +12,8 @@ import pytest
 from opensage.errors import ConfigError
 from opensage.models import ScriptedModel
 from opensage_benchmarks.pgs import data
-from opensage_benchmarks.pgs.claim import Claim, cases, measure, table
+from opensage_benchmarks.pgs.cases import cases
+from opensage_benchmarks.pgs.claim import Claim, measure, table
 
 DATA = Path(os.environ.get("OPENSAGE_DATA") or "../shared/data")
 pytestmark = pytest.mark.skipif(
@@ -31,8 +32,15 @@ def claim(out: Path, generator: list[dict[str, Any]], tokens: int = 5000) -> Cla
 
 def test_tasks_have_public_tests_and_are_of_one_half() -> None:
     found = cases(DATA)
-    assert len({each.id for each in found}) == len(found) == 72
+    by = {each.id: each for each in found}
+    assert len({each.id for each in found}) == len(found) == 144
     assert {each.tuned for each in found} == {True, False}
+    assert all(each.tuned == by[each.id.removesuffix("+write")].tuned for each in found)
+    written = by["quixbugs__gcd+write"].task
+    assert "pass" in (written.code or "")
+    assert "a % b" not in (written.code or "")
+    assert written.head == by["quixbugs__gcd"].task.head
+    assert all(each.reference != each.task.code for each in found)
     quixbugs = [each for each in found if each.id.startswith("quixbugs")]
     assert all(len(each.task.public_tests) >= 3 for each in quixbugs)
 

@@ -33,7 +33,8 @@ class CheckOptions(TypedDict, total=False):
         fresh_per_call: whether each call gets a process of its own, for code that keeps state.
         replay: arguments of earlier counterexamples, tried first.
         select: which failure of the first class in priority is shown: "shrink" shrinks it, "min_tokens" takes the
-            least of those that were drawn, "first" the first.
+            least of those that were drawn, "first" the first. "sure" shrinks, too, but shows a public example that
+            fails before anything else, as it is: whatever the properties are worth, that is a fault.
         steps: most steps of one run of a machine (20); its runs are the inputs, and `shrink_calls` counts runs.
         backend: "crosshair" has a solver look for inputs first, which follows the paths of pure Python; they are tried
             as `replay` is, and not shrunk. What it finds depends on the machine's speed.
@@ -215,4 +216,5 @@ def _counterexample(found: dict[str, Any] | None, seed: int) -> Counterexample |
         args=tuple(codec.decode(found["args"])), args_repr=found["text"], result_repr=found["result"],
         property=found["prop"], message=found["message"], tokens=found["tokens"], outcome=found["outcome"],
         shrunk_from=found["shrunk_from"], shrunk=found["shrunk"], seed=seed, stateful=bool(found["step"]),
+        wanted_repr=found["wanted"],
     )  # fmt: skip

@@ -48,7 +48,7 @@ def run_command(
     write: Annotated[bool, typer.Option("--write", help="Put a solved program into FILE.")] = False,
     rounds: Annotated[int, typer.Option(min=0, max=100, help="Repairs at most.")] = 5,
     feedback: Annotated[str, typer.Option(help="property, io, minimal_io or none.")] = "property",
-    select: Annotated[str, typer.Option(help="shrink, min_tokens or first.")] = "shrink",
+    select: Annotated[str, typer.Option(help="sure, shrink, min_tokens or first.")] = "sure",
     max_seconds: Annotated[float, typer.Option(min=1, help="For everything.")] = 600.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Of all calls.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="US dollars.")] = None,
@@ -65,7 +65,7 @@ def run_command(
     wanted = Task.from_file(task, function, about)
     config = PGSConfig(
         max_rounds=rounds, feedback=_one_of("--feedback", feedback, ("property", "io", "minimal_io", "none")),
-        select=_one_of("--select", select, ("shrink", "min_tokens", "first")), max_seconds=max_seconds,
+        select=_one_of("--select", select, ("sure", "shrink", "min_tokens", "first")), max_seconds=max_seconds,
         max_tokens=max_tokens, max_cost=max_cost, seed=seed, sandbox=sandbox,
     )  # fmt: skip
     generator, tester = _models(model, tester_model, script)

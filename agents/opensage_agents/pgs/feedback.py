@@ -22,8 +22,9 @@ def feedback(report: Report, propset: PropertySet) -> str:
         return f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\nbut {found.message[:_MOST]}."
     if found.outcome == "violated":
         return _violated(call, found, propset)
+    right = f"\nIt must return\n    {_cut(found.wanted_repr)}" if found.wanted_repr else ""
     if found.outcome == "crashed":
-        return f"For this input\n    {call}\nit fails: {found.message[:_MOST]}"
+        return f"For this input\n    {call}\nit fails: {found.message[:_MOST]}{right}"
     if found.outcome == "recursion":
         return f"For this input\n    {call}\nits recursion does not end: {found.message[:_MOST]}"
     return f"For this input\n    {call}\nit {found.message[:200]}: is there an endless loop, or a much faster way?"
@@ -32,8 +33,9 @@ def feedback(report: Report, propset: PropertySet) -> str:
 def _violated(call: str, found: Counterexample, propset: PropertySet) -> str:
     prop = next(each for each in propset.properties if each.name == found.property)
     why = f": {found.message}" if found.message != "does not hold" else ""
+    right = f"but must return\n    {_cut(found.wanted_repr)}\n" if found.wanted_repr else ""
     return (
-        f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\n"
+        f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\n{right}"
         f"That breaks the property {prop.name.replace('_', ' ')!r}{why[:_MOST]}. The check is\n"
         f"```python\n{shown(prop)}\n```"
     )

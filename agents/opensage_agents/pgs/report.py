@@ -8,7 +8,7 @@ from typing import Any, Literal
 Status = Literal[
     "ok", "violated", "crashed", "recursion", "timeout", "hung", "invalid_code", "invalid_property", "inconclusive"
 ]
-Select = Literal["shrink", "min_tokens", "first"]
+Select = Literal["sure", "shrink", "min_tokens", "first"]
 FAILED = ("violated", "crashed", "recursion", "timeout", "hung")
 """Statuses that come with a counterexample."""
 
@@ -27,6 +27,7 @@ class Counterexample:
         tokens: an estimate of the input's length in tokens.
         shrunk_from: repr of the first input that failed in the same way.
         shrunk: whether Hypothesis could shrink it.
+        wanted_repr: of a public example, the right result; "" for other inputs.
     """
 
     args: tuple[Any, ...]
@@ -40,6 +41,7 @@ class Counterexample:
     shrunk: bool
     seed: int
     stateful: bool = False
+    wanted_repr: str = ""
 
     def written(self, entry: str) -> str:
         """The call of this function, or the calls of a machine, as Python text."""

@@ -201,9 +201,10 @@ class Stock:
         """One check with the options of this repair; without inputs the public examples alone are run."""
         config = self.config
         chosen: dict[str, Select] = {"io": "first", "minimal_io": "min_tokens"}
+        own: Select = "shrink" if self.by_hand and config.select == "sure" else config.select
         return await acheck(
             code, props, max_examples=drawn, replay=replay or () if drawn else (), seed=config.seed,
-            select=chosen.get(config.feedback, config.select), sandbox=config.sandbox,
+            select=chosen.get(config.feedback, own), sandbox=config.sandbox,
             call_timeout=config.call_timeout, total_timeout=60.0,
         )  # fmt: skip
 

@@ -92,7 +92,7 @@ class PGSConfig:
         inputs_per_round: inputs drawn for each check (the paper: 64).
         feedback: "property"; "io" or "minimal_io", which show a failed public test, the first or the least; "none"
             shows nothing and asks again.
-        select: as for `check`.
+        select: as for `check`; with properties that are given, "sure" is the same as "shrink".
         public_gate: whether a program that fails more public tests than the best one is taken back.
         revert_on_regression: whether one that breaks more properties is.
         vacuity: "mutants" drops properties that no mutant of the program breaks, "off" does not look.
@@ -108,7 +108,7 @@ class PGSConfig:
     properties_per_round: int = 5
     inputs_per_round: int = 64
     feedback: Literal["property", "io", "minimal_io", "none"] = "property"
-    select: Select = "shrink"
+    select: Select = "sure"
     public_gate: bool = True
     revert_on_regression: bool = True
     vacuity: Literal["mutants", "off"] = "mutants"

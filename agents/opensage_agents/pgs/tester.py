@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from opensage_agents.pgs.asking import Desk
@@ -50,7 +50,7 @@ class Tester:
         """Properties, and a strategy where one is asked for. Without one that can be read it is asked again."""
         seen = Proposal()
         for _ in range(TRIES):
-            reply = await self.desk.ask("tester", SYSTEM, self._prompt(complaint, known or []))
+            reply = await self.desk.ask("tester", SYSTEM, self.prompt(complaint, known or []))
             seen = read_proposal(reply, self.task)
             if seen.properties:
                 return seen
@@ -78,7 +78,8 @@ class Tester:
         yes = sum(bool(re.search(r"\byes\b", each, re.I)) for each in votes)
         return yes > VOTES / 2
 
-    def _prompt(self, complaint: str, known: list[str]) -> str:
+    def prompt(self, complaint: str = "", known: Sequence[str] = ()) -> str:
+        """The question for properties."""
         config, names = self.desk.config, ", ".join([*self.task.parameters, "result"])
         parts = [self._case()]
         if known:

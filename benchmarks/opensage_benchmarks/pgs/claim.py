@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,14 @@ from opensage_agents.pgs.feedback import BLIND
 from opensage_agents.pgs.generator import Generator
 from opensage_agents.pgs.repair import PGSWorkflow
 from opensage_agents.pgs.result import Result
-from opensage_agents.pgs.task import PGSConfig, Task, from_code
+from opensage_agents.pgs.task import PGSConfig
 from opensage_agents.pgs.trace import Trace
 from opensage_benchmarks.pgs import data as files
+from opensage_benchmarks.pgs.cases import Case, cases
 from opensage_benchmarks.pgs.ledger import Ledger
 from opensage_benchmarks.swe.compare import mcnemar, paired_interval, wilson
 from opensage_benchmarks.swe.grade import Grader
 from opensage_benchmarks.swe.sources.base import unified
-from opensage_benchmarks.swe.sources.humanevalfix import HumanEvalFix
-from opensage_benchmarks.swe.sources.quixbugs import SKIPPED, QuixBugs
-from opensage_benchmarks.swe.task import Task as Graded
-from opensage_benchmarks.swe.task import TaskSource
 
 ARMS: dict[str, dict[str, Any]] = {
     "none": {"feedback": "none"},
@@ -46,52 +42,6 @@ ARMS: dict[str, dict[str, Any]] = {
     "hand": {"feedback": "property"},
 }
 """Feedback that each arm gives; "hand" uses the properties that come with the package (QuixBugs alone)."""
-PUBLIC = 3
-"""Pairs of QuixBugs' tests, chosen by the hash of their text, that are public beside the examples of the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A task with its public tests, and how its result is graded."""
-
-    task: Task
-    source: TaskSource
-    graded: Graded
-    path: str
-
-    @property
-    def id(self) -> str:
-        """Of the task."""
-        return self.graded.id
-
-    @property
-    def tuned(self) -> bool:
-        """Whether it is of the half that prompts are tuned on; that half is never reported."""
-        return hashlib.sha256(self.id.encode()).digest()[0] % 2 == 0
-
-
-def cases(data: Path) -> list[Case]:
-    """QuixBugs programs with tests in JSON, and HumanEvalFix, in the order of their hash."""
-    found = [*_quixbugs(data), *_fixes(data)]
-    return sorted(found, key=lambda each: hashlib.sha256(each.id.encode()).hexdigest())
-
-
-def _quixbugs(data: Path) -> Iterator[Case]:
-    source = QuixBugs(data / "quixbugs")
-    for graded in source.tasks():
-        name = graded.record["program"]
-        if (data / "quixbugs" / "json_testcases" / f"{name}.json").is_file():
-            task = from_code(files.program(data, files.BUGGY, name), name)
-            pairs = [each for at, each in enumerate(files.pairs(data, name)) if at != SKIPPED.get(name)]
-            pairs.sort(key=lambda each: hashlib.sha256(repr(each).encode()).hexdigest())
-            public = [*task.public_tests, *((tuple(args), result) for args, result in pairs[:PUBLIC])]
-            yield Case(replace(task, public_tests=public), source, graded, f"python_programs/{name}.py")
-
-
-def _fixes(data: Path) -> Iterator[Case]:
-    source = HumanEvalFix(data / files.FIXES)
-    for fix, one in zip(files.fixes(data), source.tasks(), strict=True):
-        yield Case(from_code(fix.buggy, fix.entry, str(one.record["docstring"])), source, one, "solution.py")
 
 
 class Claim:

@@ -29,6 +29,7 @@ BUGGY = "def ordered(items: list[int]) -> list[int]:\n    return sorted(set(item
 RIGHT = "def ordered(items: list[int]) -> list[int]:\n    return sorted(items)\n"
 TASK = Task("Sort the items.", "ordered", BUGGY, [(([2, 1],), [1, 2])])
 PERMUTES = 'def keeps_all(items, result):\n    assert len(items) == len(result), "items were lost"\n'
+ARGS_PERMUTES = PERMUTES.replace("items, result", "args, result").replace("len(items)", "len(args[0])")
 ASCENDS = "def ascends(items, result):\n    return all(a <= b for a, b in zip(result, result[1:]))\n"
 STRICT = "def strictly(items, result):\n    return all(a < b for a, b in zip(result, result[1:]))\n"
 
@@ -228,6 +229,24 @@ def test_each_way_of_feedback_has_its_own_prompt() -> None:
     assert "expected" not in shown["none"]
     assert len({shown["io"], shown["first"], shown["shrink"]}) == 3
     assert tokens(shown["shrink"]) <= tokens(shown["least"]) <= tokens(shown["first"])
+
+
+def test_a_public_pair_that_fails_goes_before_what_a_property_says_of_drawn_inputs() -> None:
+    task = replace(TASK, code="def ordered(items):\n    return items[:-1]\n", public_tests=[(([3, 1],), [1, 3])])
+    result, model = ran([block(RIGHT)], [block(PERMUTES)], task)
+    assert result.status == "solved"
+    shown = prompts(model, "generator")[0]
+    for part in ("ordered([3, 1])", "it returns\n    [3]\nbut must return\n    [1, 3]", "keeps all", "items were lost"):
+        assert part in shown
+    fails = replace(task, code="def ordered(items):\n    return items[9]\n")
+    _, model = ran([block(RIGHT)], [block(PERMUTES)], fails)
+    assert "it fails: IndexError" in prompts(model, "generator")[0]
+    assert "It must return\n    [1, 3]" in prompts(model, "generator")[0]
+    hand = PropertySet.from_source(
+        f"TARGET = 'ordered'\nSTRATEGY = st.tuples(st.lists(st.integers()))\n{ARGS_PERMUTES}"
+    )
+    _, model = ran([block(RIGHT)], [], task, properties=hand)
+    assert "ordered([0])" in prompts(model, "generator")[0]  # given properties are trusted: the least input
 
 
 def test_a_resumed_repair_asks_nothing_twice(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def _concluded(
     job: dict[str, Any], search: Search | Sequences, ask: Callable[..., Any], deadline: float, wrong: list[Failure]
 ) -> dict[str, Any]:
     """Of all failures, the one to show."""
-    pool = [*search.evaluate.all_failures(), *wrong]
+    pool = _ranked(job, [*search.evaluate.all_failures(), *wrong])
     if pool:  # for the case that the time runs out while it is shrunk
         least = min(pool, key=lambda each: each.order)
         ask({"so_far": _summary(search, deadline, _shown(least, least, False), wrong)})
@@ -173,12 +173,15 @@ def _first_inputs(job: dict[str, Any], search: Search) -> list[Failure]:
         except Enough:
             break
         search.failed_examples += bool(expected and fails)
+        if expected and fails:
+            search.evaluate.mark(tuple(args), f"{expected[0]!r:.500}")
         if expected and not fails:
             answer = search.evaluate.run(codec.encode(tuple(args)))
             if answer["outcome"] == "ok" and not same(codec.decode(answer["value"]), expected[0]):
                 got = repr(codec.decode(answer["value"]))[:500]
                 message = f"expected {expected[0]!r:.500}"
-                wrong.append(Failure(args, text_of(args), "wrong_answer", "", message, got))
+                wanted = f"{expected[0]!r:.500}"
+                wrong.append(Failure(args, text_of(args), "wrong_answer", "", message, got, wanted=wanted))
     return wrong
 
 
@@ -195,20 +198,29 @@ def _chosen(job: dict[str, Any], search: Search | Sequences, wrong: list[Failure
         pool = [each for each in [*evaluate.all_failures(), *wrong] if each.kind not in flaky]
         if not pool:
             return None
+        pool = _ranked(job, pool)
         start = min(pool, key=lambda each: each.order)
         first = next(each for each in pool if each.kind == start.kind)
+        sure = bool(job["select"] == "sure" and start.wanted)
         shrinkable = start.outcome != "wrong_answer"
         shrunk = False
-        if shrinkable and job["select"] == "shrink" and job["max_examples"]:
+        if shrinkable and not sure and job["select"] in ("shrink", "sure") and job["max_examples"]:
             shrunk = search.shrink(start, job["shrink_calls"], job["shrink_seconds"])
-        kind = [each for each in [*evaluate.all_failures(), *wrong] if each.kind == start.kind]
+        pool = pool if sure else [*evaluate.all_failures(), *wrong]
+        kind = [each for each in pool if each.kind == start.kind]
         least = first if job["select"] == "first" else min(kind, key=lambda each: each.key, default=start)
-        sure = search.confirmed(least) if shrinkable else least
-        if sure is not None:
-            return _shown(sure, first, shrunk)
+        confirmed = search.confirmed(least) if shrinkable else least
+        if confirmed is not None:
+            return _shown(confirmed, first, shrunk)
         flaky.add(start.kind)
         evaluate.notes.append(f"flaky: {start.prop or start.outcome} does not fail each time")
     return None
+
+
+def _ranked(job: dict[str, Any], pool: list[Failure]) -> list[Failure]:
+    """Those that may be shown: of public examples alone, where these go first and some fail."""
+    sure = [each for each in pool if each.wanted] if job["select"] == "sure" else []
+    return sure or pool
 
 
 def _shown(found: Failure, first: Failure, shrunk: bool) -> dict[str, Any]:

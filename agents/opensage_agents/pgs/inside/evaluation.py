@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opensage_agents.pgs.inside import codec
@@ -55,6 +55,11 @@ class Evaluation:
         if not again:
             self.failures[key] = found
         return found
+
+    def mark(self, args: Any, wanted: str) -> None:
+        """What goes wrong with these arguments goes wrong for sure: the right result is known."""
+        key = json.dumps(codec.encode(args))
+        self.failures[key] = [replace(each, wanted=wanted) for each in self.failures.get(key, [])]
 
     def run(self, data: Any, factor: float = 1.0, kind: str = "call") -> dict[str, Any]:
         """One call."""

@@ -28,6 +28,8 @@ class Failure:
     result: str = ""
     step: str = ""
     """Of a machine: the rule or invariant that failed."""
+    wanted: str = ""
+    """Of a public example: the result that is right."""
 
     @property
     def kind(self) -> tuple[str, str]:
