@@ -196,3 +196,33 @@ def test_calls_are_read_from_test_and_text(folder: Path) -> None:
     (task,) = data.fixes(folder)
     assert task.calls == ((1,), (3,), (4,))
     assert property_file(task).properties[0].kind == "model"
+
+
+def _failing(first: int, shown: int, tokens: int) -> dict[str, Any]:
+    found = {
+        "shrunk_from": "x" * first,
+        "args_repr": "x" * shown,
+        "outcome": "violated",
+        "property": "",
+        "tokens": tokens,
+    }
+    report = {"status": "violated", "counterexample": found, "stats": {"calls": 1}}
+    return {"report": report, "wall": 1.0, "cpu": 1.0}
+
+
+def test_large_inputs_and_the_least_drawn() -> None:
+    groups = {
+        "buggy, seed 0": {"a": _failing(60, 12, 5), "b": _failing(10, 9, 3)},
+        "buggy, seed 1": {"a": _failing(100, 50, 5)},
+        "buggy, seed 2": {"a": _failing(100, 40, 5)},
+        "least drawn": {"a": _failing(60, 40, 9), "b": _failing(10, 9, 3)},
+    }
+    found = {row.check: row for row in rows(lambda name: groups.get(name, {}), [0, 1, 2])}
+    large = found["cut of first inputs of more than 50 characters, all seeds"]
+    assert (large.measured, large.holds) == ("mean 63.3%, least 50.0% (3 inputs)", True)
+    least = found["tokens of the shown input, against the least drawn"]
+    assert (least.measured, least.holds) == ("less in 1, as many in 1, more in 0 of 2", True)
+    groups["least drawn"]["b"] = _failing(10, 9, 2)
+    found = {row.check: row for row in rows(lambda name: groups.get(name, {}), [0])}
+    assert found["tokens of the shown input, against the least drawn"].holds is False
+    assert found["cut of first inputs of more than 50 characters, all seeds"].holds is None

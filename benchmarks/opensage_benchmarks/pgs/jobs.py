@@ -11,6 +11,7 @@ from typing import Any
 from opensage_agents.pgs.checking import acheck
 from opensage_agents.pgs.filtering import afind_vacuous, avalidate
 from opensage_agents.pgs.properties import PropertySet
+from opensage_agents.pgs.report import Select
 from opensage_benchmarks.pgs import data, hostile, reference, scripted
 
 EXAMPLES, FEW = 100, 25
@@ -68,6 +69,9 @@ def _quixbugs(folder: Path, seeds: Sequence[int], sandbox: str) -> Iterator[Job]
         for name, propset in sets.items():
             yield Job(group, name, _check(codes[where][name], propset, seed, examples, sandbox))
     for name, propset in sets.items():
+        work = _check(codes[data.BUGGY][name], propset, seeds[0], EXAMPLES, sandbox, select="min_tokens")
+        yield Job("least drawn", name, work)
+    for name, propset in sets.items():
         yield Job("scripted", name, _scripted(codes[data.BUGGY][name], codes[data.CORRECTED][name], propset, sandbox))
 
 
@@ -81,12 +85,18 @@ def _scripted(
 
 
 def _check(
-    code: str, propset: PropertySet, seed: int, examples: int, sandbox: str, seconds: float = CALL_SECONDS
+    code: str,
+    propset: PropertySet,
+    seed: int,
+    examples: int,
+    sandbox: str,
+    seconds: float = CALL_SECONDS,
+    select: Select = "shrink",
 ) -> Callable[[], Awaitable[dict[str, Any]]]:
     async def work() -> dict[str, Any]:
         report = await acheck(
             code, propset, max_examples=examples, seed=seed, call_timeout=seconds, total_timeout=TOTAL_SECONDS,
-            sandbox=sandbox,
+            sandbox=sandbox, select=select,
         )  # fmt: skip
         spent = report.stats.seconds
         return {"seconds": spent, "late": spent > TOTAL_SECONDS / 2, "report": report.to_dict(times=False)}

@@ -45,6 +45,8 @@ def rows(groups: Groups, seeds: Sequence[int], busy: bool = False) -> list[Row]:
     found += _kinds(groups(f"buggy, seed {seeds[0]}"), groups("outcomes"))
     found += [row for seed in seeds for row in _alarms(groups(f"corrected, seed {seed}"), seed)]
     found += [row for seed in seeds for row in _shrunk(groups(f"buggy, seed {seed}"), seed)]
+    found += [*_large([groups(f"buggy, seed {seed}") for seed in seeds])]
+    found += _least(groups(f"buggy, seed {seeds[0]}"), groups("least drawn"))
     found += [*_shapes(groups(f"buggy, seed {seeds[0]}")), *_calls([groups(f"buggy, seed {seed}") for seed in seeds])]
     for what in ("buggy", "corrected"):
         for seed in seeds:
@@ -132,8 +134,14 @@ def _shrunk(records: Records, seed: int) -> Iterator[Row]:
     yield Row(f"characters of the input, first -> shown, seed {seed}", text, "never more", more == 0)
     cut = 1 - sum(last) / sum(first)
     yield Row(f"mean reduction, seed {seed}", f"{cut:.1%}", ">= 35 %", cut >= 0.35)
-    large = [size for size in sizes if size[0] > LARGE]
-    title = f"cut of inputs of more than {LARGE} characters, seed {seed}"
+
+
+def _large(every: Sequence[Records]) -> Iterator[Row]:
+    """Few first inputs are large, so those of all seeds are put together."""
+    large = [size for records in every for size in _lengths(records) if size[0] > LARGE]
+    title = f"cut of first inputs of more than {LARGE} characters, all seeds"
+    if not any(every):
+        return
     if len(large) >= FEWEST:
         cuts = sorted(1 - b / a for a, b in large)
         text = f"mean {statistics.mean(cuts):.1%}, least {cuts[0]:.1%} ({len(large)} inputs)"
@@ -141,6 +149,23 @@ def _shrunk(records: Records, seed: int) -> Iterator[Row]:
     else:
         text = ", ".join(f"{1 - b / a:.1%}" for a, b in large)
         yield Row(title, f"{len(large)} inputs{f': {text}' if text else ''}", f">= 60 % mean, of {FEWEST} or more")
+
+
+def _least(shown: Records, drawn: Records) -> Iterator[Row]:
+    """The shrunk input beside the least of those that were drawn, where both fail in the same way."""
+    found = [
+        [each[name]["report"]["counterexample"] for each in (shown, drawn)]
+        for name in sorted(shown.keys() & drawn.keys())
+        if _failed(shown[name]) and _failed(drawn[name])
+    ]
+    if not found:
+        return
+    same = [pair for pair in found if len({(each["outcome"], each["property"]) for each in pair}) == 1]
+    less, more = (sum(sign * (a["tokens"] - b["tokens"]) > 0 for a, b in same) for sign in (-1, 1))
+    text = f"less in {less}, as many in {len(same) - less - more}, more in {more} of {len(found)}"
+    yield Row(
+        "tokens of the shown input, against the least drawn", text, "never more", len(same) == len(found) and not more
+    )
 
 
 def _shapes(records: Records) -> Iterator[Row]:
