@@ -14,7 +14,7 @@ from opensage_agents.pgs.properties import Property, PropertyError, PropertySet
 from opensage_agents.pgs.report import Counterexample, Report, Select
 from opensage_agents.pgs.strategies import strategy_from
 from opensage_agents.pgs.task import PGSConfig, Task
-from opensage_agents.pgs.tester import TRIES, Proposal, Tester
+from opensage_agents.pgs.tester import SLOW_WAY, TRIES, Proposal, Tester, slow_name
 
 SUSPECT_AFTER = 2
 """Different programs that a property may reject before the Tester is asked whether it is right."""
@@ -98,6 +98,8 @@ class Stock:
         setup = "\n".join(each for each in (self.props.setup, proposal.setup) if each)
         passed = await self._filtered(replace(self.props, properties=fresh, setup=setup)) if fresh else []
         self.props = replace(self.props, setup=setup)
+        if SLOW_WAY in passed and len(passed) > 1:
+            passed = await self._agreeing([each for each in fresh if each.name in passed])
         if self.config.inputs == "tester":
             await self._take_strategy(proposal, code)
         if passed:
@@ -128,6 +130,19 @@ class Stock:
             return []
         self.dropped |= report.dropped
         return [*report.kept, *report.undecided]
+
+    async def _agreeing(self, passed: list[Property]) -> list[str]:
+        """Without those that the Tester's own version of the function breaks: one of the two is wrong.
+
+        The version gives the right result of every public pair, so it is the more likely to be right.
+        """
+        others = [each for each in passed if each.name != SLOW_WAY]
+        entry = slow_name(self.task)
+        trial = replace(self.props, target=entry, properties=others, examples=(), adapter="")
+        report = await self.run(trial, self.props.setup, self.config.inputs_per_round)
+        against = [name for name in report.broken if name != SLOW_WAY]
+        self.dropped |= dict.fromkeys(against, "contradicts the Tester's own version of the function")
+        return [each.name for each in passed if each.name not in against]
 
     async def _take_strategy(self, proposal: Proposal, code: str) -> None:
         """The Tester's strategy, three times if need be; then the derived one stays."""

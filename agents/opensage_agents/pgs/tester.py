@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,15 @@ from opensage_agents.pgs.properties import Kind, Property
 from opensage_agents.pgs.report import Counterexample
 from opensage_agents.pgs.task import Task
 
-SYSTEM = "You are a careful tester. You never write the solution, only checks of it."
+SYSTEM = "You are a careful tester: you state what every correct solution does."
 TRIES = 3
 """How often the Tester is asked for what can be used before it counts as failed."""
 VOTES = 3
 FENCE = re.compile(r"```[a-zA-Z0-9+_-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.S)
+MOST_ASSERTS = 6
+"""Assertions of one function that are taken."""
+SLOW_WAY = "equals_a_slow_way"
+"""The property that a slow version of the Tester's own is made into."""
 _MOST_TEXT = 4000
 
 
@@ -80,18 +85,24 @@ class Tester:
 
     def prompt(self, complaint: str = "", known: Sequence[str] = ()) -> str:
         """The question for properties."""
-        config, names = self.desk.config, ", ".join([*self.task.parameters, "result"])
+        config, task = self.desk.config, self.task
+        names, wanted = ", ".join(task.parameters), config.properties_per_round
         parts = [self._case()]
         if known:
             parts.append(f"There are checks already: {', '.join(known)}. State something else.")
         if complaint:
             parts.append(f"What you wrote before cannot be used: {complaint[:800]}")
+        if SLOW_WAY not in known:
+            parts.append(
+                f"Write first `def {slow_name(task)}({names}):`, which finds the right answer of small inputs in the "
+                "slowest, most obvious way."
+            )
+            wanted -= 1
         parts.append(
-            f"Write {config.properties_per_round} Python functions `def NAME({names}):`. Each gets the arguments of "
-            f"{self.task.entry_point} and its `result`, and asserts one thing that is true for EVERY correct solution "
-            "and EVERY valid input, with a message that says what is wrong. Some relate the result to the arguments, "
-            "some look at the result alone. A slow, obvious way to find the answer of small inputs is a good check. "
-            f"Do not call {self.task.entry_point}, do not print, do not use files."
+            f"{'Then write' if SLOW_WAY not in known else 'Write'} {wanted} checks `def check_...({names}, result):`. "
+            f"Each gets the arguments of {task.entry_point} and its `result`, and asserts one thing that is true for "
+            "EVERY correct solution and EVERY valid input, with a message that says what must be. Some relate the "
+            "result to the arguments, some look at the result alone. Do not print, do not use files, write no tests."
         )
         if config.inputs == "tester":
             parts.append(_HOW_INPUTS)
@@ -124,25 +135,89 @@ def shown(prop: Property, most: int = 500) -> str:
 
 
 def read_proposal(reply: str, task: Task) -> Proposal:
-    """The functions and the strategy of all blocks of a reply. Nothing of it is run."""
-    blocks = FENCE.findall(reply) or [reply]
+    """The functions and the strategy of all blocks of a reply. Nothing of it is run.
+
+    A version of the function itself, which small models like to write, is a property, too: results must equal its own.
+    """
+    trees = [tree for tree in map(whole_part, FENCE.findall(reply) or [reply]) if tree]
+    nodes = [part for tree in trees for node in tree.body for part in _split(node)]
+    own = any(_is_version(node, task) for node in nodes)
     found = Proposal()
-    for block in blocks:
-        tree = parsed(block)
-        for node in tree.body if tree else []:
-            found = _with(found, node, task)
-    if not any(parsed(each) for each in blocks):
+    for node in nodes:
+        found = _with(found, _renamed(node, task) if own else node, task)
+    if own:
+        found.properties.append(Property(SLOW_WAY, _equalsslow_name(task), "model", "a slow version gives the same"))
+    if not trees:
         found.refused["the block"] = "it is no Python"
     return found
 
 
+def whole_part(text: str) -> ast.Module | None:
+    """The tree of the first lines that are Python: a reply may end in the middle of its last function."""
+    lines = text.rstrip().split("\n")
+    starts = [at for at, line in enumerate(lines) if re.match(r"(@|def |class |import |from |[A-Z_]+ *=)", line)]
+    trees = (parsed("\n".join(lines[:end])) for end in (len(lines), *reversed(starts)))
+    return next((tree for tree in trees if tree is not None and tree.body), None)
+
+
+def _split(node: ast.stmt) -> list[ast.stmt]:
+    """A check of several assertions as several checks of one: small models pile them up, and one may be wrong."""
+    if not isinstance(node, ast.FunctionDef) or not _judges(node):
+        return [node]
+    asserts = {ast.dump(each.test): each for each in node.body if isinstance(each, ast.Assert)}
+    if len(asserts) < 2:
+        return [node]
+    found: list[ast.stmt] = []
+    for number, kept in enumerate(list(asserts.values())[:MOST_ASSERTS], 1):
+        at = node.body.index(kept)
+        body = [each for each in node.body[:at] if not isinstance(each, ast.Assert)]
+        one = copy.deepcopy(ast.FunctionDef(f"{node.name}_{number}", node.args, [*body, kept], node.decorator_list))
+        found.append(ast.fix_missing_locations(one))
+    return found
+
+
+def slow_name(task: Task) -> str:
+    """The name of the Tester's own version."""
+    return f"slow_{task.entry_point.rpartition('.')[2]}"
+
+
+def _is_version(node: ast.stmt, task: Task) -> bool:
+    names = (task.entry_point.rpartition(".")[2], slow_name(task))
+    return isinstance(node, ast.FunctionDef) and node.name in names and not _judges(node)
+
+
+def _judges(node: ast.FunctionDef) -> bool:
+    return bool(node.args.args) and node.args.args[-1].arg == "result"
+
+
+def _renamed(node: ast.stmt, task: Task) -> ast.stmt:
+    """A part of a reply, with another name for the version in it: it must not be taken for the real function."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and each.id == task.entry_point.rpartition(".")[2]:
+            each.id = slow_name(task)
+    if isinstance(node, ast.FunctionDef) and _is_version(node, task):
+        node.name = slow_name(task)
+    return node
+
+
+def _equals_slow(task: Task) -> str:
+    """A property that says nothing where the slow version fails: its inputs may be others than ours."""
+    return (
+        f"def {SLOW_WAY}(args, result):\n    try:\n        wanted = {slow_name(task)}(*args)\n"
+        "    except Exception:\n        assume(False)\n"
+        "    wanted = list(wanted) if hasattr(wanted, '__next__') else wanted\n"
+        "    assert approx(result, wanted), f'must be {wanted!r:.200}'\n"
+    )
+
+
 def _with(found: Proposal, node: ast.stmt, task: Task) -> Proposal:
-    if isinstance(node, ast.FunctionDef) and node.args.args and node.args.args[-1].arg == "result":
+    if isinstance(node, ast.FunctionDef) and _judges(node):
         why = _unfit(node, task)
         if why:
             found.refused[node.name] = why
         elif node.name not in {each.name for each in found.properties}:
             kind: Kind = "relation" if set(task.parameters) & set(_names(node)) else "output"
+            kind = "model" if slow_name(task) in _names(node) else kind
             found.properties.append(Property(node.name, converted(node), kind, ast.get_docstring(node) or ""))
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "STRATEGY":
         return replace(found, strategy=ast.unparse(node.value))

@@ -14,7 +14,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,57 +22,43 @@ from opensage.models import open_model
 from opensage.protocols import Model
 from opensage_agents.pgs.asking import Desk, ModelAsker
 from opensage_agents.pgs.checking import acheck
-from opensage_agents.pgs.filtering import avalidate
-from opensage_agents.pgs.properties import PropertyError, PropertySet
-from opensage_agents.pgs.strategies import strategy_from
+from opensage_agents.pgs.properties import PropertySet
+from opensage_agents.pgs.stock import NOTHING, Stock
 from opensage_agents.pgs.task import PGSConfig
-from opensage_agents.pgs.tester import SYSTEM, Tester, read_proposal
+from opensage_agents.pgs.tester import Tester
 from opensage_agents.pgs.trace import Trace
 from opensage_benchmarks.pgs.cases import Case, cases
 from opensage_benchmarks.pgs.ledger import Ledger
 
-FATES = ("unfit", "rejects a public pair", "cannot be used", "wrong", "right", "sees the bug")
+FATES = ("unfit", "rejects", "cannot be used", "contradicts", "vacuous", "wrong", "right", "sees the bug")
 """What becomes of a property; one that sees the bug is right, too, and counted there alone."""
 
 
 async def fates(model: Model, case: Case, sandbox: str) -> dict[str, Any]:
-    """Ask once; the fate of each property by its name."""
-    config = PGSConfig(inputs="derived", sandbox=sandbox)
+    """Ask as the loop does in its first round; the fate of each property by its name."""
+    config = PGSConfig(inputs="derived", sandbox=sandbox, ghostwriter=False)
     desk = Desk({"tester": ModelAsker(model)}, config, Trace(None))
-    reply = await desk.ask("tester", SYSTEM, Tester(desk, case.task).prompt())
-    seen = read_proposal(reply, case.task)
-    found = dict.fromkeys(seen.refused, "unfit")
-    inputs = strategy_from(case.task.code or "", case.task.entry_point, case.task.public_tests)
-    props = PropertySet(
-        case.task.entry_point, inputs.strategy, seen.properties, list(inputs.preconditions),
-        list(case.task.public_tests), setup=seen.setup,
-    )  # fmt: skip
-    found |= await _judged(case, props, sandbox) if seen.properties else {}
-    return {"fates": found, "reply": reply, "tokens": desk.tokens}
+    props = PropertySet(case.task.entry_point, NOTHING, examples=list(case.task.public_tests))
+    stock = Stock(case.task, config, Tester(desk, case.task), props, by_hand=False)
+    await stock.fill(case.task.code or "")
+    found = {name: next(fate for fate in FATES if why.startswith(fate)) for name, why in stock.dropped.items()}
+    found |= await _judged(case, stock.props, sandbox) if stock.names else {}
+    return {"fates": found, "tokens": desk.tokens, "properties": [each.text for each in stock.props.properties]}
 
 
 async def _judged(case: Case, props: PropertySet, sandbox: str) -> dict[str, str]:
-    try:
-        report = await avalidate(props, case.task.public_tests, sandbox=sandbox)
-    except PropertyError:
-        return dict.fromkeys(props.names, "cannot be used")
-    found = dict.fromkeys(report.dropped, "rejects a public pair")
-    left = props.only([*report.kept, *report.undecided])
-    if not left.names:
-        return found
+    """What is kept, on the right program and on the wrong one."""
     right, wrong = [
-        await acheck(code, replace(left, examples=left.examples), max_examples=64, sandbox=sandbox)
-        for code in (case.reference, case.task.code or "")
+        await acheck(code, props, max_examples=64, sandbox=sandbox) for code in (case.reference, case.task.code or "")
     ]
     unusable = right.status == "invalid_property"
-    for name in left.names:
-        found[name] = (
-            "cannot be used" if unusable or name in right.invalid
-            else "wrong" if name in right.broken
-            else "sees the bug" if name in wrong.broken
-            else "right"
-        )  # fmt: skip
-    return found
+    return {
+        name: "cannot be used" if unusable or name in right.invalid
+        else "wrong" if name in right.broken
+        else "sees the bug" if name in wrong.broken
+        else "right"
+        for name in props.names
+    }  # fmt: skip
 
 
 def table(ledger: Ledger) -> dict[str, Any]:

@@ -340,7 +340,7 @@ def test_a_property_with_the_name_of_an_earlier_one_gets_another() -> None:
 def test_what_a_reply_of_the_tester_holds() -> None:
     text = (
         "```python\nimport math\nfrom hypothesis import given\nBOUND = 3\ndef helper(x):\n    return x\n"
-        "def ordered(items):\n    return items\ndef one(items, result):\n    '''Each.'''\n    assert items\n"
+        "def one(items, result):\n    '''Each.'''\n    assert items\n"
         "def calls(items, result):\n    return ordered(items) == result\ndef two(items, more, result):\n    return True\n```"
     )
     found = read_proposal(text, TASK)
@@ -350,5 +350,24 @@ def test_what_a_reply_of_the_tester_holds() -> None:
     assert "BOUND = 3" in found.setup
     assert "import math" in found.setup
     assert "hypothesis" not in found.setup
-    assert "def ordered" not in found.setup
     assert read_proposal("no code at all", TASK).properties == []
+
+
+def test_a_version_of_the_function_in_the_testers_reply_is_a_property() -> None:
+    own = "def ordered(items):\n    return ordered(items[1:]) + items[:1] if items[1:] else items\n"
+    calls = "def calls(items, result):\n    assert ordered(items) == result\n"
+    found = read_proposal(block(own, calls)["text"], TASK)
+    assert [(each.name, each.kind) for each in found.properties] == [("calls", "model")]
+    assert "def slow_ordered(items)" in found.setup
+    assert "return slow_ordered(items[1:])" in found.setup
+    assert "slow_ordered(items) == result" in found.properties[0].text
+    alone = read_proposal(block("def slow_ordered(items):\n    return sorted(items)")["text"], TASK)
+    assert [(each.name, each.kind) for each in alone.properties] == [("equals_a_slow_way", "model")]
+
+
+def test_a_slow_version_shows_what_must_be_and_nothing_where_it_fails() -> None:
+    slow = "def slow_ordered(items):\n    assert len(items) < 4\n    return iter(sorted(items))\n"
+    result, model = ran([block(RIGHT)], [block(slow)])
+    assert (result.status, result.properties.names) == ("solved", ["equals_a_slow_way"])
+    assert "must be [0, 0]" in prompts(model, "generator")[0]
+    assert "slow_ordered" in prompts(model, "tester")[0]
