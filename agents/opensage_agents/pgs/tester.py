@@ -146,7 +146,7 @@ def read_proposal(reply: str, task: Task) -> Proposal:
     for node in nodes:
         found = _with(found, _renamed(node, task) if own else node, task)
     if own:
-        found.properties.append(Property(SLOW_WAY, _equalsslow_name(task), "model", "a slow version gives the same"))
+        found.properties.append(Property(SLOW_WAY, _equals_slow(task), "model", "a slow version gives the same"))
     if not trees:
         found.refused["the block"] = "it is no Python"
     return found

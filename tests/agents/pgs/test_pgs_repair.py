@@ -357,7 +357,7 @@ def test_a_version_of_the_function_in_the_testers_reply_is_a_property() -> None:
     own = "def ordered(items):\n    return ordered(items[1:]) + items[:1] if items[1:] else items\n"
     calls = "def calls(items, result):\n    assert ordered(items) == result\n"
     found = read_proposal(block(own, calls)["text"], TASK)
-    assert [(each.name, each.kind) for each in found.properties] == [("calls", "model")]
+    assert [(each.name, each.kind) for each in found.properties] == [("calls", "model"), ("equals_a_slow_way", "model")]
     assert "def slow_ordered(items)" in found.setup
     assert "return slow_ordered(items[1:])" in found.setup
     assert "slow_ordered(items) == result" in found.properties[0].text
