@@ -365,6 +365,31 @@ def test_a_version_of_the_function_in_the_testers_reply_is_a_property() -> None:
     assert [(each.name, each.kind) for each in alone.properties] == [("equals_a_slow_way", "model")]
 
 
+def test_assertions_in_one_check_are_taken_apart_and_a_reply_that_breaks_off_is_read_so_far() -> None:
+    piled = (
+        "def check(items, result):\n    wanted = len(items)\n    assert len(result) == wanted\n"
+        "    assert len(items) < 4, 'too long'\n    assert len(items) < 4, 'too long'"
+    )
+    reply = f"```python\n{piled}\n\ndef other(items, result):\n    assert result, 'is em"
+    found = read_proposal(reply, TASK)
+    assert [each.name for each in found.properties] == ["check_1", "check_2"]
+    assert found.refused == {}
+    first, second = (each.text for each in found.properties)
+    assert "wanted = len(items)" in first
+    assert "too long" not in first
+    assert "len(result)" not in second
+    assert len(read_proposal(f"```python\n{'x' * 10**5}(\n```", TASK).refused) == 1
+
+
+def test_a_check_that_the_testers_own_version_breaks_is_dropped() -> None:
+    slow = "def slow_ordered(items):\n    return sorted(items)\n"
+    short = "def short(items, result):\n    assert len(items) < 3\n"
+    result, _ = ran([block(RIGHT)], [block(slow, short, ASCENDS)])
+    assert result.status == "solved"
+    assert result.properties.names == ["ascends", "equals_a_slow_way"]
+    assert result.rounds[0].dropped == {"short": "contradicts the Tester's own version of the function"}
+
+
 def test_a_slow_version_shows_what_must_be_and_nothing_where_it_fails() -> None:
     slow = "def slow_ordered(items):\n    assert len(items) < 4\n    return iter(sorted(items))\n"
     result, model = ran([block(RIGHT)], [block(slow)])
