@@ -102,7 +102,13 @@ def run_command(
     total_token_limit: Annotated[int, typer.Option(min=0, help="Tokens of the run.")] = 0,
     total_step_limit: Annotated[int, typer.Option(min=0, help="Model calls of the run.")] = 0,
     total_time_limit: Annotated[float, typer.Option(min=0, help="Seconds of the run.")] = 0,
-    task_timeout: Annotated[float, typer.Option(min=0, help="Seconds after which a task is killed as hung.")] = 3600,
+    task_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Seconds after which a task is killed as hung; else 300 more than --time-limit, 3600 without one.",
+        ),
+    ] = None,
     cmd_timeout: Annotated[float, typer.Option(min=0, help="Seconds for a command of the agent; 0: its own.")] = 0,
     agent_option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the agent; again for more.")] = None,
     executor: Annotated[str, typer.Option(help="local, or ray for many machines.")] = "local",
@@ -155,10 +161,17 @@ def _config(flags: SimpleNamespace, source: TaskSource, opened_with: dict[str, A
         sandbox=flags.sandbox,
         options=_options(flags.agent_option or []),
         limits=Caps(flags.cost_limit, flags.token_limit, flags.step_limit, flags.time_limit),
-        task_timeout=flags.task_timeout,
+        task_timeout=_task_timeout(flags.task_timeout, flags.time_limit),
         command_timeout=flags.cmd_timeout,
         seed=flags.seed,
     )
+
+
+def _task_timeout(asked: float | None, limit: float) -> float:
+    """The agent looks at its limit between its calls, so it gets the time of a long call more."""
+    if asked is not None:
+        return asked
+    return limit + 300.0 if limit else 3600.0
 
 
 def _run_options(flags: SimpleNamespace, source: TaskSource, selection: dict[str, Any]) -> RunOptions:

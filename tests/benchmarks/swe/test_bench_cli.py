@@ -124,6 +124,16 @@ def test_a_dry_run_does_nothing(tasks, tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [([], 3600), (["--time-limit", "7200"], 7500), (["--time-limit", "150", "--task-timeout", "0"], 0)],
+)
+def test_a_task_is_killed_some_time_after_its_limit(words, seconds, tasks, tmp_path, capsys):
+    options = ["--tasks", tasks, "-o", str(tmp_path / "run"), "--dry-run", "-m", "script:x.json"]
+    assert run("run", *options, *words) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["task_timeout"] == seconds
+
+
 def test_a_sample_is_the_same_whatever_the_order(tasks):
     source = open_source(tasks)
     forwards, backwards = list(source.tasks()), list(source.tasks())[::-1]
