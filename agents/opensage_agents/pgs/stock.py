@@ -53,7 +53,7 @@ class Stock:
         return tuple(self.props.names)
 
     async def fill(self, code: str) -> None:
-        """Ask the Tester, in each round until half as many properties as it is asked for are kept, or a slow version."""
+        """Ask the Tester, in each round until half of what it is asked for, or a slow version, is kept."""
         self.kept, self.dropped = (), {}
         if self.by_hand or self.config.feedback != "property":
             return
