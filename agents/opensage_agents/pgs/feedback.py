@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opensage_agents.pgs.properties import PropertySet
 from opensage_agents.pgs.report import Counterexample, Report
-from opensage_agents.pgs.tester import shown
+from opensage_agents.pgs.tester import SLOW_WAY, shown
 
 _MOST = 600
 REPEATED = "You have written this very program before, and it was wrong in the same way: change something else."
@@ -34,6 +34,9 @@ def _violated(call: str, found: Counterexample, propset: PropertySet) -> str:
     prop = next(each for each in propset.properties if each.name == found.property)
     why = f": {found.message}" if found.message != "does not hold" else ""
     right = f"but must return\n    {_cut(found.wanted_repr)}\n" if found.wanted_repr else ""
+    if prop.name == SLOW_WAY:  # its text says no more than what must be returned
+        right = right or f"but the result {found.message[:_MOST]}\n"
+        return f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\n{right.rstrip()}"
     return (
         f"For this input\n    {call}\nit returns\n    {_cut(found.result_repr)}\n{right}"
         f"That breaks the property {prop.name.replace('_', ' ')!r}{why[:_MOST]}. The check is\n"

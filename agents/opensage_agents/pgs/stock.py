@@ -227,9 +227,11 @@ class Stock:
     async def doubts(self, found: Counterexample | None, code: str) -> bool:
         """Whether the property that was broken is taken back.
 
-        It is asked about when it rejects one program after the other.
+        It is asked about when it rejects one program after the other. A public pair that fails is a fault in any case.
         """
         if found is None or not found.property or self.by_hand or found.property in self._confirmed:
+            return False
+        if found.wanted_repr:
             return False
         rejected = self._rejected.setdefault(found.property, set())
         rejected.add(key_of(code))

@@ -183,6 +183,8 @@ class _Writer:
             kinds.setdefault(type(each).__name__, []).append(each)
         if depth > DEEPEST or not kinds.keys() <= _FITS.keys():
             return f"st.sampled_from({values[:20]!r})"
+        if kinds.keys() == {"list", "tuple"}:  # what came as JSON beside what was written in Python
+            return self.seen([list(each) for each in values], depth)
         if "list" in kinds and len(kinds) > 1:
             return self._nested(values, depth + 1)
         return _one_of([self._seen_kind(kind, group, depth) for kind, group in sorted(kinds.items())])

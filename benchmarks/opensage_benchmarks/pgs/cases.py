@@ -18,6 +18,9 @@ from opensage_benchmarks.swe.task import TaskSource
 PUBLIC = 3
 """Pairs of QuixBugs' tests, chosen by the hash of their text, that are public beside the examples of the text."""
 
+SEEN = ("quixbugs__hanoi", "quixbugs__knapsack", "quixbugs__pascal")
+"""Functions of the reported half whose repairs were read while prompts were mended: of the other half now."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -44,7 +47,7 @@ class Case:
     @property
     def tuned(self) -> bool:
         """Whether it is of the half that prompts are tuned on; that half is never reported."""
-        return hashlib.sha256(self.graded.id.encode()).digest()[0] % 2 == 0
+        return self.graded.id in SEEN or hashlib.sha256(self.graded.id.encode()).digest()[0] % 2 == 0
 
     def to_write(self) -> Case:
         """The same function without its body."""

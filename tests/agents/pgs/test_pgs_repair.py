@@ -390,9 +390,18 @@ def test_a_check_that_the_testers_own_version_breaks_is_dropped() -> None:
     assert result.rounds[0].dropped == {"short": "contradicts the Tester's own version of the function"}
 
 
+def test_a_property_is_not_doubted_for_a_public_pair() -> None:
+    task = replace(TASK, code="def ordered(items):\n    return items[:1]\n", public_tests=[(([2, 1],), [1, 2])])
+    wrong = ["def ordered(items):\n    return items[:0]\n", "def ordered(items):\n    return items + items\n"]
+    result, model = ran([*map(block, wrong), block(RIGHT)], [block(PERMUTES)], task)
+    assert (result.status, result.suspects) == ("solved", ())
+    assert len(prompts(model, "tester")) == 1
+
+
 def test_a_slow_version_shows_what_must_be_and_nothing_where_it_fails() -> None:
     slow = "def slow_ordered(items):\n    assert len(items) < 4\n    return iter(sorted(items))\n"
     result, model = ran([block(RIGHT)], [block(slow)])
     assert (result.status, result.properties.names) == ("solved", ["equals_a_slow_way"])
-    assert "must be [0, 0]" in prompts(model, "generator")[0]
+    assert "returns\n    [0]\nbut the result must be [0, 0]" in prompts(model, "generator")[0]
+    assert "equals_a_slow_way" not in prompts(model, "generator")[0]
     assert "slow_ordered" in prompts(model, "tester")[0]

@@ -138,6 +138,11 @@ def test_fixed_tuples_and_free_ones() -> None:
     assert len({len(value) for value in first((1,), (2, 3))}) > 2
 
 
+def test_pairs_from_json_and_from_python_are_pairs() -> None:
+    for pairs in first([(1, 2), (3, 4)], [[1, 2], [5, 6], [3, 9]]):
+        assert all(type(pair) is list and [type(each) for each in pair] == [int, int] for pair in pairs)
+
+
 def test_tables_stay_rectangular() -> None:
     for table in first([[1, 2], [3, 4]], [[1, 2, 3]], [[1], [2]]):
         assert len({len(row) for row in table}) == 1
