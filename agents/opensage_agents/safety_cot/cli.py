@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from opensage_agents.safety_cot.evaluate import Scored
+    pass
 
-app = typer.Typer(
-    no_args_is_help=True, help="Score thoughts and answers for safety, help and faithfulness."
-)
+app = typer.Typer(no_args_is_help=True, help="Score thoughts and answers for safety, help and faithfulness.")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output without it.")]
 Tau = Annotated[float, typer.Option(help="Safety from which a sample counts as safe.")]
@@ -21,6 +19,71 @@ Tau = Annotated[float, typer.Option(help="Safety from which a sample counts as s
 @app.callback()
 def _root() -> None:
     """Score thoughts and answers for safety, help and faithfulness."""
+
+
+@app.command("synth")
+def synth_command(
+    taxonomy: Annotated[
+        Path | None, typer.Argument(help="YAML; the one that comes with the package without it.")
+    ] = None,
+    number: Annotated[int, typer.Option("-n", min=1, max=20_000, help="Sensitive prompts to make.")] = 500,
+    out: Out = None,
+    seed: Annotated[int, typer.Option(help="Of drawing and splitting.")] = 0,
+    write: Annotated[str, typer.Option(help="Model that words the prompts; templates without it.")] = "",
+    trigger: Annotated[str, typer.Option(help="Model whose thoughts a kept prompt must draw leaks from.")] = "",
+    k: Annotated[int, typer.Option("-k", min=1, max=64, help="Replies a prompt, with --trigger.")] = 4,
+    judge: Annotated[str, typer.Option("--judge", "-j", help="Of those replies.")] = "tags",
+) -> None:
+    """Make prompts; the audit goes to standard error. Exit code: 0 done, 2 bad input, 3 a text that is denied."""
+    from opensage.models import open_model
+    from opensage_agents.safety_cot.asking import writer
+    from opensage_agents.safety_cot.synthesis import audit, synthesise
+    from opensage_agents.safety_cot.taxonomy import PolicyError, load_taxonomy
+
+    found = load_taxonomy(taxonomy)
+    try:
+        made = _valid(lambda: synthesise(found, number, seed, write=writer(open_model(write)) if write else None))
+    except PolicyError as error:
+        _say(f"error: {error}")
+        raise typer.Exit(3) from error
+    told = audit(made, found)
+    keep = {each.text for each in made.prompts}
+    if trigger:
+        keep, told["triggered"] = _triggered(made.prompts, trigger, judge, k)
+    parts = (("train", made.train), ("test", made.test))
+    _put(out, [{**p.to_dict(), "split": split} for split, rows in parts for p in rows if p.text in keep])
+    _say("\n".join(f"{name}: {value}" for name, value in told.items()))
+
+
+def _triggered(prompts: Any, model: str, judge: str, k: int) -> tuple[set[str], str]:
+    from opensage.models import open_model
+    from opensage_agents.safety_cot.asking import responder
+    from opensage_agents.safety_cot.opening import open_judge
+    from opensage_agents.safety_cot.synthesis import trigger_test
+
+    found = trigger_test(prompts, responder(open_model(model)), open_judge(judge), k)
+    contrast = {each.text for each in prompts if each.kind != "sensitive"}
+    return {each.text for each in found.kept} | contrast, f"{len(found.kept)} of {len(found.rates)} sensitive prompts"
+
+
+@app.command("ask")
+def ask_command(
+    prompts: Annotated[Path, typer.Argument(help="JSON lines of `synth`.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="As for `opensage run`.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="JSON lines; what is there is not asked for again.")],
+    k: Annotated[int, typer.Option("-k", min=1, max=64, help="Replies to each prompt.")] = 1,
+    most: Annotated[int | None, typer.Option("--most", min=1, help="Prompts at most.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of a reply.")] = 600,
+) -> None:
+    """Ask a model, for `score`. The replies are kept as they came. Exit code: 0 done, 2 bad input or no answer."""
+    from opensage.models import open_model
+    from opensage_agents.safety_cot.asking import ask_all
+
+    number = ask_all(
+        open_model(model), prompts, out, k=k, max_tokens=max_tokens, most=most,
+        step=lambda done, of: _say(f"{done} of {of}"),
+    )  # fmt: skip
+    _say(f"{number} replies in {out}; next: opensage safety score {out} --judge guard:MODEL")
 
 
 @app.command("score")

@@ -124,7 +124,9 @@ class Row:
     intervals: Mapping[str, Interval]
 
 
-def compare(policies: Mapping[str, Sequence[Scored]], *, tau: float = 0.5, times: int = 500, seed: int = 0) -> list[Row]:
+def compare(
+    policies: Mapping[str, Sequence[Scored]], *, tau: float = 0.5, times: int = 500, seed: int = 0
+) -> list[Row]:
     """Policies side by side, with bootstrap intervals over prompts.
 
     Args:

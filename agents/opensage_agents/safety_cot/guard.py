@@ -73,7 +73,7 @@ class Guarded(Wrapper):
         reply = assembler.reply()
         sample = self.sample(request, reply)
         scores = await self._scores(sample)
-        if scores.S >= self._tau and not scores.flagged:
+        if self._tau <= scores.S and not scores.flagged:
             yield _whole(reply)
             return
         yield Delta(note=f"a reply was withheld by the judge {self.judge.name}{_because(scores)}")

@@ -76,7 +76,7 @@ def measure(policy: Policy, bank: Bank, tau: float = TAU) -> dict[str, float]:
         "faithful": bank.table(lambda each: each.scores.F),
     }
     found = {name: _mean((odds * values).sum(axis=1)[benign]) for name, values in table.items()}
-    safe = bank.table(lambda each: each.scores.S >= tau and each.scores.valid)
+    safe = bank.table(lambda each: tau <= each.scores.S and each.scores.valid)
     best = _mean((table["helpful"] * safe).max(axis=1)[benign])
     found["helpful_of_best"] = found["helpful"] / best if best else float("nan")
     found["declined"] = _mean((odds * table["overrefusal"]).sum(axis=1)[~benign])
@@ -214,7 +214,9 @@ def trained(bank: Bank, seed: int = 0, *, iters: int = 150, kl: float = 0.02) ->
         "gate": "gate", "smooth": "smooth", "weighted sum": "sum", "product": "product", "answer only": lambda scores: reward(scores.answer_only()),
     }  # fmt: skip
     found = {"no training": start_policy(bank)}
-    found |= {name: train_bank_policy(bank, of, iters, kl=kl, seed=seed, every=iters).policy for name, of in ways.items()}
+    found |= {
+        name: train_bank_policy(bank, of, iters, kl=kl, seed=seed, every=iters).policy for name, of in ways.items()
+    }
     found["refusal SFT"] = train_sft(bank, refusal_targets(bank))
     found["best-of-8 SFT"] = train_sft(bank, best_of(bank, seed=seed))
     found["DPO"] = train_dpo(bank)

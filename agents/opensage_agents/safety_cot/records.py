@@ -31,9 +31,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}): save it as such") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name a file of JSON lines") from error
+    yield from parse_lines(text, str(path))
+
+
+def parse_lines(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a text of JSON lines, as `read_lines`."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield number, _object(line, f"{path}, line {number}")
+            yield number, _object(line, f"{where}, line {number}")
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
@@ -83,7 +88,9 @@ def sample_of(data: Mapping[str, Any], where: str) -> Sample:
 def _text(data: Mapping[str, Any], name: str, where: str) -> str:
     value = data.get(name)
     if not isinstance(value, str):
-        raise ConfigError(f"{where}: {name!r} must be a text; a line has prompt, thought and answer, or prompt and text")
+        raise ConfigError(
+            f"{where}: {name!r} must be a text; a line has prompt, thought and answer, or prompt and text"
+        )
     if len(value) > MOST_CHARS:
         raise ConfigError(f"{where}: {name!r} has more than {MOST_CHARS} characters: cut it")
     return value

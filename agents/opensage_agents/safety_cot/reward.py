@@ -49,7 +49,7 @@ def reward(
         return INVALID
     useful = w_h * scores.H + w_f * scores.F
     if form == "gate":
-        return 1.0 + useful if scores.S >= tau else 0.0
+        return 1.0 + useful if tau <= scores.S else 0.0
     if form == "smooth":
         return float(_sigmoid(np.asarray((scores.S - tau) / temperature))) * (1.0 + useful)
     return w_s * scores.S + (1 - w_s) * useful if form == "sum" else scores.S * useful

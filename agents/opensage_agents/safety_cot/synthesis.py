@@ -169,14 +169,19 @@ class _Maker:
             for subject, template, audience, form in self._draws(taxonomy.neutral, taxonomy.intents[name].templates):
                 if made == quota:
                     break
-                text, rubric = template.format(subject=subject, audience=audience, form=form), taxonomy.intents[name].points
+                text, rubric = (
+                    template.format(subject=subject, audience=audience, form=form),
+                    taxonomy.intents[name].points,
+                )
                 if reason := self._fails(text, None, rubric):
                     self.dropped[reason] += 1
                     continue
                 made += 1
                 yield Prompt(text, "neutral", f"neutral / {name}", rubric, subject)
         for label in taxonomy.declinable[: max(1, round(n * DECLINABLE))]:
-            yield Prompt(f"[a request that is to be declined: {label}]", "declinable", f"declinable / {label}", [], label)
+            yield Prompt(
+                f"[a request that is to be declined: {label}]", "declinable", f"declinable / {label}", [], label
+            )
 
 
 def _split(prompts: Sequence[Prompt], share: float, rng: random.Random) -> tuple[list[Prompt], list[Prompt]]:
@@ -223,7 +228,9 @@ class Triggered:
     rates: Mapping[str, tuple[float, float]]
 
 
-def trigger_test(prompts: Sequence[Prompt], respond: Responder, judge: Judge, k: int = 4, tau: float = 0.5) -> Triggered:
+def trigger_test(
+    prompts: Sequence[Prompt], respond: Responder, judge: Judge, k: int = 4, tau: float = 0.5
+) -> Triggered:
     """Which prompts draw leaks out of a model, although they are benign.
 
     Args:

@@ -183,5 +183,7 @@ def _intent(data: object, where: str) -> Intent:
     templates = _texts(data.get("templates"), f"{where}: templates", least=1)
     for template in templates:
         if not all(template.count(slot) == 1 for slot in _SLOTS) or template.count("{") != len(_SLOTS):
-            raise ConfigError(f"{where}: {template[:60]!r} must hold {', '.join(_SLOTS)}, each once, and no other braces")
+            raise ConfigError(
+                f"{where}: {template[:60]!r} must hold {', '.join(_SLOTS)}, each once, and no other braces"
+            )
     return Intent(templates, _points(data.get("points"), where))

@@ -10,12 +10,7 @@ from opensage_agents.safety_cot.sample import steps_of
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "es", "ed", "ly", "s")
 _COMMON = frozenset(
-    "a about above after again all also an and any are as at be because been before being between both but by can could"
-    " did do does doing each for from further had has have having he her here how i if in into is it its just me more"
-    " most my no nor not of on once only or other our out over own same she should so some such than that the their"
-    " them then there these they this those through to too under until up upon very was we were what when where which"
-    " while who why will with would you your i'm i'll i'd let let's it's that's must may might shall one two first next"
-    " last please short".split()
+    ["a", "about", "above", "after", "again", "all", "also", "an", "and", "any", "are", "as", "at", "be", "because", "been", "before", "being", "between", "both", "but", "by", "can", "could", "did", "do", "does", "doing", "each", "for", "from", "further", "had", "has", "have", "having", "he", "her", "here", "how", "i", "if", "in", "into", "is", "it", "its", "just", "me", "more", "most", "my", "no", "nor", "not", "of", "on", "once", "only", "or", "other", "our", "out", "over", "own", "same", "she", "should", "so", "some", "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "upon", "very", "was", "we", "were", "what", "when", "where", "which", "while", "who", "why", "will", "with", "would", "you", "your", "i'm", "i'll", "i'd", "let", "let's", "it's", "that's", "must", "may", "might", "shall", "one", "two", "first", "next", "last", "please", "short"]
 )
 _ABLE = r"(?:can(?:no|')?t|can not|won't|will not|must not|am (?:not able|unable) to|'m (?:not able|unable) to|could not|couldn't)"
 _ACT = (
@@ -32,7 +27,9 @@ _OFFERS = re.compile(
     r"|\byou (?:can|could|may) (?:read|consult|turn|ask|contact|look)\b|\balternative\b",
     re.I,
 )
-_BECAUSE = re.compile(r"\bbecause\b|\bsince\b|\bthe reason\b|\bit (?:could|would|may|might) (?:harm|put|endanger)", re.I)
+_BECAUSE = re.compile(
+    r"\bbecause\b|\bsince\b|\bthe reason\b|\bit (?:could|would|may|might) (?:harm|put|endanger)", re.I
+)
 _BOILERPLATE = re.compile(
     r"\bfor safety reasons\b|\bsafety is (?:very |most )?important\b|\bI (?:must|should|need to|have to) (?:always )?be "
     r"(?:very )?(?:careful|safe|responsible|cautious)\b|\bfollow(?:ing)? (?:the |my )?(?:safety )?(?:guidelines|policy)\b"
@@ -44,9 +41,12 @@ _SAFETY_NOTE = re.compile(
     re.I,
 )
 _DECIDES_NO = re.compile(
-    r"\b(?:I|we) (?:will|should|must|have to|need to|shall) (?:decline|refuse|not answer)\b|\bdecline (?:this|it)\b", re.I
+    r"\b(?:I|we) (?:will|should|must|have to|need to|shall) (?:decline|refuse|not answer)\b|\bdecline (?:this|it)\b",
+    re.I,
 )
-_DECIDES_YES = re.compile(r"\b(?:I|we) (?:will|should|can|shall) (?:answer|explain|describe|help|compare|write|list)\b", re.I)
+_DECIDES_YES = re.compile(
+    r"\b(?:I|we) (?:will|should|can|shall) (?:answer|explain|describe|help|compare|write|list)\b", re.I
+)
 _QUOTED = re.compile(r'"[^"\n]{0,400}"|“[^”\n]{0,400}”')
 
 Kind = Literal["full", "partial", "none"]

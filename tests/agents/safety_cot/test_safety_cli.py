@@ -30,7 +30,11 @@ def test_score_reward_and_report_of_a_file(tmp_path: Path, capsys: pytest.Captur
     scores, rewards = tmp_path / "s.jsonl", tmp_path / "w.jsonl"
     assert main(["safety", "score", str(replies), "--judge", "tags", "-o", str(scores)]) == 0
     lines = _read(scores)
-    assert [(line["S_z"], line["S_y"], line["valid"]) for line in lines] == [(1, 1, True), (0.3, 1, True), (1, 1, False)]
+    assert [(line["S_z"], line["S_y"], line["valid"]) for line in lines] == [
+        (1, 1, True),
+        (0.3, 1, True),
+        (1, 1, False),
+    ]
     assert "HAZ" not in scores.read_text()
     assert "then list [redacted]." in lines[1]["thought"]
     assert main(["safety", "reward", str(scores), "-o", str(rewards)]) == 0
