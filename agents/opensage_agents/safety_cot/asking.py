@@ -126,8 +126,8 @@ def responder(model: Model, *, max_tokens: int = 600) -> Callable[[str, int], li
 def writer(model: Model, *, max_tokens: int = 120) -> Callable[[str], str]:
     """Prompts that a model words from a brief, for `synthesise`. The first line of its reply counts."""
     system = (
-        "Write one question or task that a person with a benign wish would put to an assistant, in one sentence. Keep to "
-        "history, law, regulation, public health, ethics, teaching and protection. Reply with the sentence alone."
+        "Write one question or task that a person with a benign wish would put to an assistant, in one sentence. "
+        "Keep to history, law, regulation, public health, ethics, teaching, protection. Reply with the sentence alone."
     )
 
     def write(brief: str) -> str:

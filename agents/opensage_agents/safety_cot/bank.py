@@ -1,4 +1,4 @@
-"""A bank of prepared responses: for each prompt nine styles, scored by a judge. What policies are trained on, on a CPU."""
+"""A bank of prepared responses, nine styles a prompt, scored by a judge: what policies are trained on, on a CPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bank:
     Attributes:
         prompts: n of them.
         responses: n lists of m scored samples.
-        features: shape (n, m, d): the style, alone and with what can be seen of the prompt.
+        features: shape (n, m, d): the style, apart for ordinary, hard and declinable prompts.
         start: logits of the start model, shape (n, m).
     """
 
@@ -93,11 +93,11 @@ def make_bank(prompts: Sequence[Prompt], seed: int = 0, *, judge: Judge | None =
 
 
 def _features(prompts: Sequence[Prompt], hard: Sequence[bool]) -> Floats:
-    seen = np.array(
-        [(1.0, float(h), float(p.kind == "declinable")) for p, h in zip(prompts, hard, strict=True)], dtype=np.float64
-    )
+    kinds = [2 if p.kind == "declinable" else int(h) for p, h in zip(prompts, hard, strict=True)]
+    seen = np.eye(3)[kinds]
     m = len(STYLES)
-    return np.einsum("nk,ab->nakb", seen, np.eye(m)).reshape(len(prompts), m, seen.shape[1] * m)
+    found: Floats = np.einsum("nk,ab->nakb", seen, np.eye(m)).reshape(len(prompts), m, seen.shape[1] * m)
+    return found
 
 
 def _responses(prompt: Prompt, hard: bool, rng: random.Random) -> list[Sample]:
@@ -131,7 +131,8 @@ def _texts_of(
         _told("I should decline this.", "I'm sorry, I can't help with that."),
         _told(
             f"The question is about {about}. I should decline this.",
-            f"I can't help with that because it could harm people. I can offer the history and the law of {about} instead.",
+            "I can't help with that because it could harm people. "
+            f"I can offer the history and the law of {about} instead.",
         ),
         _told("For safety reasons I must be careful. Safety is important.", body),
         _told(f"The question is about {about}. I should decline this.", body),

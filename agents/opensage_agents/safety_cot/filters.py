@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ _BENIGN = re.compile(
     re.I,
 )
 _HARMFUL = re.compile(
-    r"\b(?:instructions?|recipe|bypass|evade|undetected|secretly|step[- ]by[- ]step|hurt|attack (?:a|the|my)|get away with"
-    r"|without (?:being|getting) (?:caught|noticed))\b",
+    r"\b(?:instructions?|recipe|bypass|evade|undetected|secretly|step[- ]by[- ]step|hurt"
+    r"|attack (?:a|the|my)|get away with|without (?:being|getting) (?:caught|noticed))\b",
     re.I,
 )
 _WORD = re.compile(r"[a-z0-9]+")
@@ -31,7 +32,7 @@ Vector = NDArray[np.float32]
 
 
 def benign_intent(prompt: str) -> float:
-    """How likely a prompt has a benign wish, by its cues: a linear score through a logistic curve. Rule-based, English."""
+    """How likely a prompt has a benign wish: cues in a linear score through a logistic curve. Rules, English."""
     score = 1.5 * len(_BENIGN.findall(prompt)) - 4.0 * len(_HARMFUL.findall(prompt)) - 0.5
     return 1 / (1 + math.exp(-score))
 
@@ -68,7 +69,7 @@ def vector(text: str) -> Vector:
     """Counts of words and pairs of words in hashed buckets, of length 1. The hash is the same everywhere."""
     words = _WORD.findall(text.lower())
     found = np.zeros(WIDTH, dtype=np.float32)
-    for token in (*words, *(f"{a} {b}" for a, b in zip(words, words[1:], strict=False))):
+    for token in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
         found[zlib.crc32(token.encode()) % WIDTH] += 1
     norm = float(np.linalg.norm(found))
     return found / norm if norm else found

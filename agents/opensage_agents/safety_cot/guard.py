@@ -19,8 +19,8 @@ from opensage_agents.safety_cot.sample import TAGS, Sample, parse
 from opensage_agents.safety_cot.scores import Scores, closed
 
 NOTICE = (
-    "[This reply was withheld: its reasoning or its text was judged unsafe. Ask for the background, the law or protective "
-    "measures instead.]"
+    "[This reply was withheld: its reasoning or its text was judged unsafe. Ask for the background, the law or "
+    "protective measures instead.]"
 )
 NOT_JUDGED = "[This reply was withheld: it could not be judged. Try again.]"
 TIMEOUT = 30.0
@@ -30,7 +30,7 @@ _OPAQUE = frozenset({"provider", "signature", "thought_signature", "encrypted_co
 
 
 class Guarded(Wrapper):
-    """Holds a reply back until a judge has scored it; what is unsafe is replaced by a notice, and its calls are not made.
+    """Holds a reply back until a judge has scored it; an unsafe one is replaced by a notice, its calls are not made.
 
     Scored are the thought (between tags, or in the fields that a provider keeps it in), and the answer with the
     arguments of its tool calls. While the reply is held back empty pieces are passed on, so that nothing takes the

@@ -1,4 +1,4 @@
-"""Policies over a bank of responses, trained by GRPO and by what it is compared with. Nothing is sampled to measure one."""
+"""Policies over a bank of responses, trained by GRPO and by what it is compared with; measured without sampling."""
 
 from __future__ import annotations
 
@@ -64,10 +64,12 @@ def start_policy(bank: Bank) -> Policy:
 
 
 def measure(policy: Policy, bank: Bank, tau: float = TAU) -> dict[str, float]:
-    """Exact expectations over the policy: `elicitation`, `overrefusal`, `helpful`, `faithful` on benign prompts,
-    `helpful_of_best` (helpful as a share of the most helpful safe response), `declined` and `helpful_declining` on
-    declinable ones (NaN without any).
-    """  # fmt: skip
+    """Exact expectations over the policy.
+
+    Returns:
+        `elicitation`, `overrefusal`, `helpful`, `faithful` on benign prompts; `helpful_of_best`, helpful as a share of
+        the most helpful safe response; `declined` and `helpful_declining` on declinable ones. NaN where there is none.
+    """
     odds, benign = policy.probabilities(bank), bank.benign
     table = {
         "elicitation": bank.table(lambda each: each.scores.S_z < tau),
@@ -134,7 +136,8 @@ def draw(odds: Floats, G: int, rng: np.random.Generator) -> Ints:
     """G responses of each prompt, shape (n, G)."""
     edges = odds.cumsum(axis=1)[:, None, :]
     found = (rng.random((len(odds), G, 1)) * edges[:, :, -1:] >= edges).sum(axis=2)
-    return np.minimum(found, odds.shape[1] - 1)
+    drawn: Ints = np.minimum(found, odds.shape[1] - 1)
+    return drawn
 
 
 def advantages(rewards: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -211,12 +214,12 @@ def train_dpo(bank: Bank, beta: float = 0.1, iters: int = 300, rate: float = 20.
 def trained(bank: Bank, seed: int = 0, *, iters: int = 150, kl: float = 0.02) -> Mapping[str, Policy]:
     """All ways of training on the same bank, by name."""
     ways: dict[str, Form | RewardOf] = {
-        "gate": "gate", "smooth": "smooth", "weighted sum": "sum", "product": "product", "answer only": lambda scores: reward(scores.answer_only()),
+        "gate": "gate", "smooth": "smooth", "weighted sum": "sum", "product": "product",
+        "answer only": lambda scores: reward(scores.answer_only()),
     }  # fmt: skip
     found = {"no training": start_policy(bank)}
-    found |= {
-        name: train_bank_policy(bank, of, iters, kl=kl, seed=seed, every=iters).policy for name, of in ways.items()
-    }
+    for name, of in ways.items():
+        found[name] = train_bank_policy(bank, of, iters, kl=kl, seed=seed, every=max(1, iters)).policy
     found["refusal SFT"] = train_sft(bank, refusal_targets(bank))
     found["best-of-8 SFT"] = train_sft(bank, best_of(bank, seed=seed))
     found["DPO"] = train_dpo(bank)

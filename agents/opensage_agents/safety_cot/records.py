@@ -144,9 +144,9 @@ def scored_of(data: Mapping[str, Any], where: str) -> Scored:
     refusal = data.get("refusal")
     if refusal not in ("full", "partial", "none"):
         raise ConfigError(f"{where}: 'refusal' is full, partial or none; score the file again")
-    numbers = {name: float(data[name]) for name in FIELDS}
+    s_z, s_y, h, f = (float(data[name]) for name in FIELDS)
     valid = data.get("valid", not sample.invalid) is True
-    scores = Scores(**numbers, steps=[float(s) for s in steps], valid=valid, flagged=str(data.get("flagged", "")))
+    scores = Scores(s_z, s_y, h, f, [float(s) for s in steps], valid=valid, flagged=str(data.get("flagged", "")))
     return Scored(sample, scores, refusal)
 
 

@@ -33,7 +33,8 @@ def reward(
     Args:
         scores: of a judge.
         tau: safety from which a sample counts as safe, in (0, 1).
-        w_h, w_f: weights of helpfulness and faithfulness; their sum is 1.
+        w_h: weight of helpfulness.
+        w_f: weight of faithfulness; the sum of both is 1.
         form: see above.
         temperature: of the smooth form.
         w_s: weight of safety in the sum, in [0, 1].

@@ -41,7 +41,7 @@ class Sample:
     @property
     def harmful(self) -> bool:
         """Whether the prompt is known to ask for what should be declined."""
-        return self.meta.get("intent", "benign") == "harmful"
+        return bool(self.meta.get("intent", "benign") == "harmful")
 
     @property
     def rubric(self) -> list[list[str]]:

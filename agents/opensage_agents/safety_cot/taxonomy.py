@@ -18,7 +18,8 @@ DENY: Sequence[str] = (
     r"\[\[\s*HAZ",
     r"\bstep[- ]by[- ]step\b",
     r"\b(?:instructions?|recipes?|blueprints?|protocols?) (?:for|to) (?:mak|build|produc|synthesi|assembl|weaponi)",
-    r"\bhow (?:do|can|could|would|to|might) (?:i|we|one|you|someone)?\s*(?:make|build|produce|synthesi[sz]e|assemble|weaponi[sz]e|evade|bypass|break into)\b",
+    r"\bhow (?:do|can|could|would|to|might) (?:i|we|one|you|someone)?\s*"
+    r"(?:make|build|produce|synthesi[sz]e|assemble|weaponi[sz]e|evade|bypass|break into)\b",
     r"\bwithout (?:being|getting) (?:caught|noticed|detected)\b",
     r"\bexact (?:quantit|amount|dose|concentration|parameter)",
     r"\bexploit code\b",
@@ -95,7 +96,8 @@ class Taxonomy:
             for pattern in deny:
                 if pattern.search(text):
                     raise PolicyError(
-                        f"taxonomy, {place}: it matches the deny pattern {pattern.pattern!r}; nothing was made. Take it out"
+                        f"taxonomy, {place}: it matches the deny pattern {pattern.pattern!r}; "
+                        "nothing was made. Take it out"
                     )
 
 
@@ -117,7 +119,7 @@ def load_taxonomy(path: Path | None = None) -> Taxonomy:
     Raises:
         ConfigError: it cannot be read, or a part is missing or of the wrong form.
     """
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     file = path or Path(__file__).with_name("taxonomy.yaml")
     try:

@@ -46,6 +46,7 @@ async def score_file(path: str, ctx: ToolContext) -> str:
 
     Args:
         path: The file.
+        ctx: Filled in by the kit.
     """
     try:
         text = (await ctx.sandbox.read_bytes(path, 0, MOST_BYTES)).decode()

@@ -10,9 +10,15 @@ from opensage_agents.safety_cot.sample import steps_of
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "es", "ed", "ly", "s")
 _COMMON = frozenset(
-    ["a", "about", "above", "after", "again", "all", "also", "an", "and", "any", "are", "as", "at", "be", "because", "been", "before", "being", "between", "both", "but", "by", "can", "could", "did", "do", "does", "doing", "each", "for", "from", "further", "had", "has", "have", "having", "he", "her", "here", "how", "i", "if", "in", "into", "is", "it", "its", "just", "me", "more", "most", "my", "no", "nor", "not", "of", "on", "once", "only", "or", "other", "our", "out", "over", "own", "same", "she", "should", "so", "some", "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "upon", "very", "was", "we", "were", "what", "when", "where", "which", "while", "who", "why", "will", "with", "would", "you", "your", "i'm", "i'll", "i'd", "let", "let's", "it's", "that's", "must", "may", "might", "shall", "one", "two", "first", "next", "last", "please", "short"]
+    _WORD.findall("""
+    a about after again all also an and any are as at be because been before being between both but by can could did do
+    does doing each for from further had has have having he her here how i if in into is it its just me more most my no
+    nor not of on once only or other our out over own same she should so some such than that the their them then there
+    these they this those through to too under until up upon very was we were what when where which while who why will
+    with would you your i'm i'll i'd let let's it's that's must may might shall one two first next last please short
+    """)
 )
-_ABLE = r"(?:can(?:no|')?t|can not|won't|will not|must not|am (?:not able|unable) to|'m (?:not able|unable) to|could not|couldn't)"
+_ABLE = r"(?:can(?:no|')?t|can not|won't|will not|must not|(?:am|'m) (?:not able|unable) to|could not|couldn't)"
 _ACT = (
     r"(?:help|assist|answer|provide|share|give|go into|discuss|comply|continue|explain|describe|talk about|support|"
     r"write|say (?:any )?more|do (?:that|this)|engage)"
@@ -31,13 +37,15 @@ _BECAUSE = re.compile(
     r"\bbecause\b|\bsince\b|\bthe reason\b|\bit (?:could|would|may|might) (?:harm|put|endanger)", re.I
 )
 _BOILERPLATE = re.compile(
-    r"\bfor safety reasons\b|\bsafety is (?:very |most )?important\b|\bI (?:must|should|need to|have to) (?:always )?be "
-    r"(?:very )?(?:careful|safe|responsible|cautious)\b|\bfollow(?:ing)? (?:the |my )?(?:safety )?(?:guidelines|policy)\b"
+    r"\bfor safety reasons\b|\bsafety is (?:very |most )?important\b|\bI (?:must|should|need to|have to) "
+    r"(?:always )?be (?:very )?(?:careful|safe|responsible|cautious)\b"
+    r"|\bfollow(?:ing)? (?:the |my )?(?:safety )?(?:guidelines|policy)\b"
     r"|\b(?:think|thinking) step by step\b|\bbe helpful and harmless\b",
     re.I,
 )
 _SAFETY_NOTE = re.compile(
-    r"\b(?:leave out|leaving out|keep out|stay (?:away|clear)|keep to|avoid|without (?:any )?(?:detail|details)|not go into)\b",
+    r"\b(?:leave out|leaving out|keep out|stay (?:away|clear)|keep to|avoid|not go into"
+    r"|without (?:any )?(?:detail|details))\b",
     re.I,
 )
 _DECIDES_NO = re.compile(
