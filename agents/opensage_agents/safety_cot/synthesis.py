@@ -98,9 +98,9 @@ def synthesise(
 
 
 def quotas(cells: Sequence[tuple[str, str]], n: int) -> dict[tuple[str, str], int]:
-    """How many prompts each cell is to have: as even as can be."""
-    each, more = divmod(n, len(cells))
-    return {cell: each + (number < more) for number, cell in enumerate(cells)}
+    """How many prompts each cell is to have: as even as can be, what is left over spread among all."""
+    number = len(cells)
+    return {cell: (at + 1) * n // number - at * n // number for at, cell in enumerate(cells)}
 
 
 class _Maker:
