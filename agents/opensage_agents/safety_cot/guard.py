@@ -129,7 +129,7 @@ def _texts(value: object) -> list[str]:
         if isinstance(each, str):
             found.append(each)
         elif isinstance(each, Mapping):
-            waiting += [item for key, item in reversed(each.items()) if key not in _OPAQUE]
+            waiting += [item for key, item in reversed(list(each.items())) if key not in _OPAQUE]
         elif isinstance(each, list | tuple):
             waiting += reversed(each)
     return found

@@ -135,7 +135,7 @@ def test_the_gate_moves_the_policy_and_refusal_training_refuses() -> None:
     assert all(row.holds for row in found), found
     assert runs["gate"][0]["declined"] > 0.9
     assert runs["answer only"][0]["elicitation"] > 0.5
-    assert list(rows.leaks())[0].holds
+    assert next(rows.leaks()).holds
 
 
 def test_groups_that_are_all_the_same_teach_nothing_and_are_counted() -> None:
