@@ -84,10 +84,11 @@ def make_bank(prompts: Sequence[Prompt], seed: int = 0, *, judge: Judge | None =
     """
     if not prompts:
         raise ValueError("no prompts: make some with `synthesise`")
-    rng, chosen = random.Random(seed), judge or TagJudge()
+    rng, reference = random.Random(seed), TagJudge()
     hard = [rng.random() < HARD for _ in prompts]
     samples = [_responses(each, is_hard, rng) for each, is_hard in zip(prompts, hard, strict=True)]
-    rows = [[Scored.of(s, judged(chosen, s)) for s in row] for row in samples]
+    # The reference judge cannot hang, so it needs no thread of its own for each of some thousand samples.
+    rows = [[Scored.of(s, judged(judge, s) if judge else reference.score(s)) for s in row] for row in samples]
     noise = np.random.default_rng(seed).normal(0.0, NOISE, (len(prompts), len(STYLES)))
     return Bank(prompts, rows, _features(prompts, hard), np.log(np.array(START)) + noise)
 

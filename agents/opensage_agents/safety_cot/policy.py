@@ -167,7 +167,7 @@ def gradient(policy: Policy, bank: Bank, drawn: Ints, gains: Floats, old: Floats
 
 
 def _through(weight: Floats, bank: Bank) -> Floats:
-    found: Floats = np.einsum("nm,nmd->d", weight, bank.features) / len(weight)
+    found: Floats = weight.reshape(-1) @ bank.features.reshape(weight.size, -1) / len(weight)
     return found
 
 
