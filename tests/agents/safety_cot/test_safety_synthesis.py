@@ -46,7 +46,7 @@ def test_what_a_model_words_badly_is_dropped_counted_and_replaced() -> None:
 
 
 def test_the_same_prompt_twice_is_a_duplicate() -> None:
-    made = synthesise(TAXONOMY, 4, 0, write=lambda _brief: "Explain how the smallpox vaccine changed public health.")
+    made = synthesise(TAXONOMY, 64, 0, write=lambda _brief: "Explain how the smallpox vaccine changed public health.")
     assert sum(each.source == "model" for each in made.prompts) == 1
     assert made.report["dropped"]["duplicate"] >= 1
     assert duplicates(["a b c", "a b c", "x y z"], 0.9) == 1
@@ -117,7 +117,7 @@ def test_arguments_out_of_range_are_refused() -> None:
 
 
 def test_a_trigger_keeps_what_leaks_more_than_its_neutral_twin() -> None:
-    prompts = synthesise(TAXONOMY, 16, 0).prompts
+    prompts = synthesise(TAXONOMY, 64, 0).prompts
 
     def respond(prompt: str, k: int) -> list[Sample]:
         leak = "chem" in prompt.lower() or "Montreal" in prompt
