@@ -19,6 +19,7 @@ def _root() -> None:
     """Self-play that is paid for leaving what it has used (Seen Detector)."""
 
 
+_DEFAULT_ARMS = "base,batch,memory,oneclass"
 _EMBEDDER = Annotated[str, typer.Option(help="hash (no model), minilm, or litellm:MODEL:DIMENSION.")]
 _SURFACE = Annotated[bool, typer.Option("--surface", help="Let numbers and names count.")]
 
@@ -85,3 +86,103 @@ def _encoder(embedder: str, surface: bool) -> Encoder:
     from opensage_agents.selfplay.embedding import Encoder
 
     return Encoder(embedder, surface=surface)
+
+
+@app.command("simulate")
+def simulate_command(
+    world: Annotated[str, typer.Option("--world", "-w", help="t1, t1-kind or t2.")] = "t1",
+    reward: Annotated[str, typer.Option("--reward", "-r", help="Names with commas; `all` for all.")] = _DEFAULT_ARMS,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="Runs of each reward.")] = 20,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 100,
+    phi: Annotated[float | None, typer.Option(help="t1: how fast skills fade (0.02).")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=10_000, help="Rounds of a run.")] = None,
+    kind: Annotated[str | None, typer.Option(help="t2: of detector (knn).")] = None,
+    labels: Annotated[str | None, typer.Option(help="t2: checked, or majority as in R-Zero.")] = None,
+    embedder: Annotated[str | None, typer.Option(help="t2: hash or minilm.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write all rounds as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Simulate self-play in a toy world with several rewards on the same seeds. Exit code: 0 done, 2 bad input."""
+    from opensage_agents.selfplay.worlds import arms_of, simulate, summed
+
+    asked = {"phi": phi, "rounds": rounds, "kind": kind, "labels": labels, "embedder": embedder}
+    changes = _fitting(world, {name: value for name, value in asked.items() if value is not None})
+    arms = arms_of(world) if reward == "all" else [each.strip() for each in reward.split(",") if each.strip()]
+    runs = simulate(world, list(dict.fromkeys(arms)), range(first_seed, first_seed + seeds), **changes)
+    sums = summed(runs)
+    typer.echo("reward      first   peak (round)  final   drop  effective  overlap, last round")
+    for arm, each in sums.items():
+        typer.echo(
+            f"{arm:10} {each['first']:6.3f} {each['peak']:6.3f} ({each['onset']:5.1f}) {each['final']:6.3f} "
+            f"{each['drop']:6.3f} {each.get('final_effective', float('nan')):10.1f} {each['overlap'][-1]:8.2f}"
+        )
+    if out is not None:
+        from opensage_agents.selfplay.lines import write_whole
+
+        rounds_ = {arm: [history.to_dict() for history in histories] for arm, histories in runs.items()}
+        whole = {"world": world, "seeds": [first_seed, seeds], "changes": changes, "summary": sums, "runs": rounds_}
+        write_whole(out, json.dumps(whole).encode())
+    if plot is not None:
+        from opensage_agents.selfplay.plot import plotted
+
+        plotted(runs, plot, f"self-play in world {world}, {seeds} seeds")
+
+
+def _fitting(world: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The constants, if the world has them."""
+    from opensage.errors import ConfigError
+
+    foreign = {"phi"} if world == "t2" else {"kind", "labels", "embedder"}
+    if odd := sorted(foreign & set(changes)):
+        raise ConfigError(f"world {world} has no {', '.join(odd)}: leave --{odd[0]} out")
+    return changes
+
+
+@app.command("run")
+def run_command(
+    model: Annotated[str, typer.Option("--model", "-m", help="Proposer and solver; as for `opensage run`.")] = "",
+    solver_model: Annotated[str, typer.Option(help="The solver, when it is another one.")] = "",
+    script: Annotated[Path | None, typer.Option(help="Replies from a file instead of a model.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds.")] = 3,
+    problems: Annotated[int, typer.Option(min=1, max=1000, help="Proposals in each round of each arm.")] = 16,
+    keep: Annotated[int | None, typer.Option(min=1, help="Most that are kept of a round; half without it.")] = None,
+    samples: Annotated[int, typer.Option(min=1, max=100, help="Answers of the solver to each.")] = 4,
+    topic: Annotated[str, typer.Option(help="What all problems are about.")] = "",
+    form: Annotated[str, typer.Option(help="additive or gated.")] = "additive",
+    kind: Annotated[str, typer.Option(help="Of detector.")] = "knn",
+    embedder: _EMBEDDER = "hash",
+    tau: Annotated[float, typer.Option(help="Cosine from which two problems overlap.")] = 0.9,
+    seed: Annotated[int, typer.Option(help="Of topics and detector.")] = 0,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of both roles.")] = 0.8,
+    max_seconds: Annotated[float, typer.Option(min=1, help="For everything.")] = 7200.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of all calls.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="US dollars.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for report, histories and trace.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the trace in --out ends.")] = False,
+    sandbox: Annotated[str, typer.Option(help="auto, docker, docker:IMAGE, bubblewrap or local.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """A model proposes Python problems and solves them; with and without the novelty reward.
+
+    No weights are trained: the reward chooses which proposals are kept and told back as examples. Exit code: 0 done,
+    1 stopped by a limit, 2 bad input.
+    """
+    from opensage_agents.selfplay.live import LiveConfig, told
+    from opensage_agents.selfplay.playing import Setup, play
+
+    config = LiveConfig(
+        rounds, problems, keep, samples, topic, kind, form=form, tau=tau, seed=seed,  # type: ignore[arg-type]
+    )  # fmt: skip
+    setup = Setup(
+        f"script:{script}" if script else model, solver_model, embedder, sandbox, temperature, max_seconds, max_tokens,
+        max_cost, out, resume,
+    )  # fmt: skip
+    report = play(setup, config, lambda text: typer.echo(_clean(text), err=True))
+    typer.echo(json.dumps(report.to_dict()) if as_json else _clean(told(report)))
+    raise typer.Exit(1 if report.stopped else 0)
+
+
+def _clean(text: str) -> str:
+    from opensage.cli.stream import clean
+
+    return clean(text)
