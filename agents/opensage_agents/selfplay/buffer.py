@@ -159,7 +159,7 @@ def herded(rows: np.ndarray, most: int) -> list[int]:
     mean, total, chosen = rows.mean(axis=0), np.zeros(rows.shape[1]), []
     free = np.ones(len(rows), dtype=bool)
     for number in range(1, most + 1):
-        score = rows @ (mean * number - total)
+        score = rows @ (mean * number - total) - (rows**2).sum(axis=1) / 2
         best = int(np.argmax(np.where(free, score, -np.inf)))
         free[best] = False
         total += rows[best]

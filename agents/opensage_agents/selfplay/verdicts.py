@@ -92,7 +92,7 @@ class Judge(AbstractAsyncContextManager["Judge"]):
 
 
 def _rows(output: str, mark: str, number: int) -> list[str | None]:
-    """What each call gave, as source; None where it failed. The mark is known to nobody inside before it is read."""
+    """What each call gave, as source; None where it failed. The mark keeps other prints apart."""
     line = next((line for line in reversed(output.splitlines()) if line.startswith(mark)), "")
     try:
         found = json.loads(line.removeprefix(mark)) if line else None

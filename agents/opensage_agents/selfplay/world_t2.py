@@ -49,10 +49,10 @@ class T2:
     steps: int = 10
     batch: int = 64
     pool: int = 128
-    rate: float = 0.3
-    fade: float = 0.05
+    rate: float = 0.5
+    fade: float = 0.03
     labels: Literal["checked", "majority"] = "checked"
-    taught: float = 0.9
+    taught: float = 0.75
     spread: float = 1.0
     keep: float = 0.999
     embedder: str = "hash"
