@@ -74,7 +74,7 @@ def score_command(
         said["seen"] = bool(parts["seen"][place])
         if "s" in entry:
             said |= {"gate": bool(parts["gate"][place]), "reward": round(float(total[place]), 6)}
-        typer.echo(json.dumps(said, ensure_ascii=False))
+        typer.echo(json.dumps(said))
 
 
 def _base(share: Any) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opensage.errors import ConfigError
+
 Array = NDArray[np.float64]
 INVALID = -1.0
 """Reward of what is no question, in the place of the base reward."""
@@ -62,9 +64,11 @@ def _ngrams(words: Sequence[list[str]], size: int) -> NDArray[np.float64]:
 
 def clusters(texts: Sequence[str], cut: float = CUT) -> NDArray[np.int64]:
     """A cluster's number for each text: average linkage on 1 - BLEU, cut at this distance."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
-
+    try:
+        from scipy.cluster.hierarchy import fcluster, linkage
+        from scipy.spatial.distance import squareform
+    except ImportError as error:
+        raise ConfigError("the batch penalty needs scipy: pip install 'opensage[selfplay]'") from error
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     places = np.array([distinct[text] for text in texts], dtype=np.int64)
     if len(distinct) < 2:

@@ -48,7 +48,8 @@ def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    write_whole(path, "".join(json.dumps(dict(entry), ensure_ascii=False) + "\n" for entry in entries).encode())
+    text = "".join(json.dumps(dict(entry), ensure_ascii=False) + "\n" for entry in entries)
+    write_whole(path, text.encode("utf-8", "backslashreplace"))  # a half character is escaped, as JSON has it
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -76,6 +76,7 @@ class LiveConfig:
                 raise BadValue(f"{name} is {getattr(self, name)}: it is from 1 to {most}")
         if self.keep is not None and not 1 <= self.keep <= self.problems:
             raise BadValue(f"keep is {self.keep}: it is from 1 to the {self.problems} problems of a round")
+        SeenDetector(self.kind, h_min=self.h_min)  # what it refuses is told before a model is asked
         if not 0 < self.tau <= 1:
             raise BadValue(f"tau is {self.tau}: it is above 0 and at most 1")
 

@@ -45,6 +45,7 @@ def play(setup: Setup, config: LiveConfig, say: Callable[[str], None] = lambda _
         SandboxError: no sandbox can be opened.
     """
     encoder = Encoder(setup.embedder)
+    encoder.encode(["Is it there?"])  # a package that is missing is told before a model is asked
     desk = Desk(_askers(setup), _bounds(setup), _trace(setup))
     return asyncio.run(_played(desk, Judge(setup.sandbox), config, encoder, setup, say))
 

@@ -58,10 +58,9 @@ def proposed(reply: str) -> Proposal:
         return Proposal(statement, reason="no block of code")
     code = "\n".join(FENCE.findall(reply))[: 2 * LONGEST_CODE]
     try:
-        tree = ast.parse(code)
+        return _taken(statement, ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Proposal(statement, reason=f"the code is no Python: {error}"[:200])
-    return _taken(statement, tree)
 
 
 def _taken(statement: str, tree: ast.Module) -> Proposal:

@@ -112,6 +112,12 @@ def test_a_limit_ends_the_run_and_keeps_what_there_is(tmp_path: Path, capsys: py
     assert main(["selfplay", "run", "--script", str(tmp_path / "none.json")]) == 2
     assert main([*words, "--keep", "10"]) == 2
     assert "keep is 10" in capsys.readouterr().err
+    assert main([*words, "--kind", "svm"]) == 2
+    assert "knn, ocsvm" in capsys.readouterr().err
+    assert main([*words, "--form", "svm"]) == 2
+    assert "additive or gated" in capsys.readouterr().err
+    assert main([*words, "--embedder", "glove"]) == 2
+    assert "minilm" in capsys.readouterr().err
 
 
 def test_the_agent_plays_and_leaves_a_report(tmp_path: Path) -> None:
@@ -149,6 +155,10 @@ def test_the_task_names_the_numbers() -> None:
         ("x\n```python\ndef f(a):\n    return a\nassert f(1) == g()\nassert f(2) == f(2)\n```", "fewer than two"),
         ("```python\ndef f(a):\n    return a\nassert f(1) == 1\nassert f(2) == 2\n```", "no statement"),
         ("x\n```python\n" + "(" * 5000 + "\n```", "no Python"),
+        (
+            "x\n```python\ndef f(a):\n    return " + "a+" * 2000 + "a\nassert f(1) == 1\nassert f(2) == 2\n```",
+            "no Python",
+        ),
         (
             "x\n```python\ndef f(a):\n    return '" + "z" * 9000 + "'\nassert f(1) == 1\nassert f(2) == 2\n```",
             "too long",

@@ -262,6 +262,11 @@ def test_a_buffer_is_saved_and_loaded(tmp_path: Path) -> None:
     again = HistoryBuffer.load(tmp_path / "h.jsonl")
     assert [(each.question, each.round, each.count) for each in again] == [("One?", 3, 2), ("Two?", 3, 1)]
     assert len(HistoryBuffer.load(tmp_path / "h.jsonl", cap=1)) == 1
+    odd = HistoryBuffer()
+    odd.add(["half \ud800 character", "größer?"], 0)
+    odd.save(tmp_path / "odd.jsonl")
+    assert HistoryBuffer.load(tmp_path / "odd.jsonl").questions == odd.questions
+    assert len(ENCODER.encode(odd.questions)) == 2
     path = tmp_path / "bad.jsonl"
     for text, said in (
         ('"fine"\n{"question": 3}\n', "bad.jsonl:2: no question"),
