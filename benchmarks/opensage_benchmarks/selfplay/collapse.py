@@ -1,0 +1,121 @@
+"""Worlds of self-play: where it collapses, where it does not, and what each reward does there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from opensage_agents.selfplay.metrics import History, collapse_report
+from opensage_agents.selfplay.worlds import arms_of, simulate, summed
+from opensage_benchmarks.selfplay.row import Row, paired, spread
+
+Runs = dict[str, list[History]]
+
+
+def told(each: dict[str, Any]) -> str:
+    """An arm in a line, as in the tables of the documentation."""
+    return (
+        f"peak {each['peak']:.3f} ({each['onset']:.0f}) / final {each['final']:.3f}, drop {each['drop']:.3f}, "
+        f"effective {each.get('final_effective', float('nan')):.1f}, overlap {np.mean(each['overlap'][-3:]):.2f}"
+    )
+
+
+def t1(seeds: Sequence[int], arms: Sequence[str], title: str = "", **changes: Any) -> Iterator[Row]:
+    """Check 5 at phi = 0.02, the world that was chosen to collapse, or a variant of it."""
+    runs = simulate("t1", arms, seeds, **changes)
+    sums = summed(runs)
+    name = f"5 t1{title}, {len(seeds)} seeds from {seeds[0]}"
+    yield from (Row(f"{name}: {arm}", told(each)) for arm, each in sums.items())
+    host, plug = sums["batch"], sums["oneclass"]
+    text = f"{host['drop']:.3f}, peak in round {host['onset']:.1f}"
+    holds = bool(host["drop"] >= 0.02 and host["onset"] < 25)
+    yield Row(f"{name}: drop of the host", text, ">= 0.02, peak before 25", holds)
+    yield Row(f"{name}: drop with the plug-in", f"{plug['drop']:.3f}", "<= 0.01", plug["drop"] <= 0.01)
+    yield _gain(name, plug, host, 0.08)
+    ratio = plug["final_effective"] / host["final_effective"]
+    yield Row(f"{name}: effective families, plug-in / host", f"{ratio:.2f}", ">= 1.8", ratio >= 1.8)
+
+
+def _gain(name: str, plug: dict[str, Any], host: dict[str, Any], least: float) -> Row:
+    gain, p = paired(plug["finals"], host["finals"])
+    text = f"{gain:+.3f} (paired t, p = {p:.1g})"
+    return Row(f"{name}: final score over the host", text, f">= +{least}, p < 0.01", gain >= least and p < 0.01)
+
+
+def t1_fast(seeds: Sequence[int], arms: Sequence[str], title: str = "", **changes: Any) -> Iterator[Row]:
+    """Check 5 at phi = 0.035, where skills fade faster."""
+    sums = summed(simulate("t1", arms, seeds, phi=0.035, **changes))
+    name = f"5 t1{title} phi 0.035, {len(seeds)} seeds from {seeds[0]}"
+    yield from (Row(f"{name}: {arm}", told(each)) for arm, each in sums.items())
+    plug, host = sums["oneclass"]["drop"], sums["batch"]["drop"]
+    text = f"{plug:.3f} against {host:.3f}"
+    yield Row(f"{name}: drop, plug-in against host", text, "<= 0.04 against >= 0.09", plug <= 0.04 and host >= 0.09)
+
+
+def kind_world(seeds: Sequence[int]) -> Iterator[Row]:
+    """A t1 in which nothing collapses: nothing is required there, and nothing is gained."""
+    for arm, each in summed(simulate("t1-kind", ("base", "batch", "oneclass", "nobatch", "random"), seeds)).items():
+        yield Row(f"t1-kind (16 families, flat start), {len(seeds)} seeds: {arm}", told(each))
+
+
+def t2(seeds: Sequence[int], arms: Sequence[str]) -> Iterator[Row]:
+    """Check 7: overlap with earlier rounds in the world of texts, lower than the bare baseline's and the host's."""
+    runs = simulate("t2", arms, seeds)
+    sums = summed(runs)
+    name = f"7 t2, {len(seeds)} seeds from {seeds[0]}"
+    yield from (Row(f"{name}: {arm}", told(each)) for arm, each in sums.items())
+    last = {arm: sums[arm]["overlap"][-3:] for arm in ("base", "batch", "oneclass")}
+    text = "; ".join(f"{arm} " + " ".join(f"{value:.3f}" for value in values) for arm, values in last.items())
+    lower = all(new < old for new, old in zip(last["oneclass"], last["base"], strict=True))
+    yield Row(f"{name}: overlap of the last three rounds", text, "plug-in below the baseline in each", lower)
+    gained = {arm: np.mean(last["base"]) - np.mean(last[arm]) for arm in ("batch", "oneclass")}
+    own = {arm: [float(np.mean(collapse_report(each)["overlap"][-3:])) for each in runs[arm]] for arm in last}
+    apart, p = paired(own["oneclass"], own["batch"])
+    text = (
+        f"plug-in {gained['oneclass']:.3f}, batch penalty alone {gained['batch']:.3f} (apart {apart:+.3f}, p = {p:.1g})"
+    )
+    yield Row(
+        f"{name}: overlap taken off", text, "more than by the batch penalty", gained["oneclass"] > gained["batch"]
+    )
+    gain, p = paired(sums["oneclass"]["finals"], sums["batch"]["finals"])
+    yield Row(f"{name}: final score, plug-in over host", f"{gain:+.3f} (p = {p:.1g})")
+
+
+def unkind(seeds: Sequence[int]) -> Iterator[Row]:
+    """Worlds of texts in which novelty helps less, or harms: faster learning, and labels by majority."""
+    for title, changes in (("learning rate 1", {"rate": 1.0}), ("majority labels", {"labels": "majority"})):
+        sums = summed(simulate("t2", ("base", "batch", "oneclass", "random"), seeds, **changes))
+        for arm, each in sums.items():
+            yield Row(f"t2, {title}, {len(seeds)} seeds: {arm}", told(each))
+        gain, p = paired(sums["oneclass"]["finals"], sums["batch"]["finals"])
+        yield Row(f"t2, {title}: final score, plug-in over host", f"{gain:+.3f} (p = {p:.1g})")
+
+
+def ablation(seeds: Sequence[int]) -> Iterator[Row]:
+    """Check 9: a classifier against the questioner's own samples, and a detector refitted at each step."""
+    sums = summed(simulate("t2", ("oneclass", "negatives", "everystep"), seeds))
+    usual = np.asarray(sums["oneclass"]["finals"])
+    one = float(usual.std(ddof=1))
+    yield Row(f"9 t2, {len(seeds)} seeds: default", spread(usual.tolist()))
+    for arm in ("negatives", "everystep"):
+        better = float(np.mean(sums[arm]["finals"]) - usual.mean())
+        text = f"{spread(sums[arm]['finals'])}; {better:+.3f} over the default, whose deviation is {one:.3f}"
+        yield Row(f"9 t2, {len(seeds)} seeds: {arm}", text, "not better by more than 1 sd", better <= one)
+
+
+def capped(seeds: Sequence[int], rounds: int = 36) -> Iterator[Row]:
+    """Check 10: a history of 500 against one of all."""
+    finals = {}
+    for cap in (None, 500):
+        sums = summed(simulate("t2", ("oneclass",), seeds, rounds=rounds, cap=cap))
+        finals[cap] = sums["oneclass"]["finals"]
+    apart = float(np.mean(finals[500]) - np.mean(finals[None]))
+    text = f"{spread(finals[500])} against {spread(finals[None])}, apart {apart:+.3f}"
+    yield Row(
+        f"10 t2, {rounds} rounds, {len(seeds)} seeds: cap 500 against none", text, "within 0.03", abs(apart) <= 0.03
+    )
+
+
+T1_ARMS, T2_ARMS = arms_of("t1"), tuple(arm for arm in arms_of("t2") if arm not in ("negatives", "everystep"))
