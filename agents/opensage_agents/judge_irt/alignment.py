@@ -1,4 +1,4 @@
-"""Phase 2: does the quality that a judge measures line up with what people measure? Only for judges that passed phase 1."""
+"""Phase 2, for judges that passed phase 1: does the quality that one measures line up with what people measure?"""
 
 from __future__ import annotations
 
@@ -69,6 +69,11 @@ def align(
             column of means is rounded to levels (reconstruction).
         force: figures for a judge that failed phase 1 too.
         linked: one fit of variants and raters together, so that both are on one scale.
+        cv_max: as for `diagnose`, as are the next four.
+        rho_min: least rho.
+        n_categories: levels K.
+        method: of the fits.
+        drop_constant: leave out variants and raters that give one score everywhere.
 
     Raises:
         ScoreError: scores cannot be used, or no sample is in both.

@@ -40,7 +40,9 @@ def _root() -> None:
 def collect_command(
     items: Annotated[str, typer.Argument(help="JSON lines of id, question, answer; or builtin.")] = "builtin",
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help="A judge; give it again for more.")] = None,
-    out: Annotated[Path, typer.Option(help="File of scores; started again, the run goes on there.")] = Path("scores.jsonl"),
+    out: Annotated[Path, typer.Option(help="File of scores; started again, the run goes on there.")] = Path(
+        "scores.jsonl"
+    ),
     variants: Annotated[str, typer.Option(help="Wordings, with commas between.")] = "original,typo,newline,paraphrase",
     template: Annotated[Path | None, typer.Option(help="Instruction with {levels} and {criterion}.")] = None,
     paraphrase: Annotated[Path | None, typer.Option(help="The same instruction in other words.")] = None,

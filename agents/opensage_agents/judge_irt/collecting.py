@@ -147,7 +147,9 @@ class Ledger:
                 self.replies[str(row["key"])] = str(row["reply"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             self.close()
-            raise ScoreError(f"{self.path}, line {number} is damaged: remove that line or give another --out") from error
+            raise ScoreError(
+                f"{self.path}, line {number} is damaged: remove that line or give another --out"
+            ) from error
         if number == 1 and found != self._settings:
             self.close()
             raise ScoreError(f"{self.path} holds scores of another criterion, scale or wording: give another --out")
@@ -208,14 +210,14 @@ async def acollect(
     return total
 
 
-def collect(models: Sequence[Model], plan: Plan, out: str | Path, bounds: Bounds | None = None, **more: Any) -> Collected:
+def collect(
+    models: Sequence[Model], plan: Plan, out: str | Path, bounds: Bounds | None = None, **more: Any
+) -> Collected:
     """`acollect`, for code that is not async."""
     return asyncio.run(acollect(models, plan, out, bounds, **more))
 
 
-async def _one_judge(
-    model: Model, plan: Plan, ledger: Ledger, bounds: Bounds, total: Collected, workers: int
-) -> None:
+async def _one_judge(model: Model, plan: Plan, ledger: Ledger, bounds: Bounds, total: Collected, workers: int) -> None:
     jobs = [(item, variant) for item in plan.items for variant in plan.wordings]
     missing = [job for job in jobs if (model.name, job[1], job[0].id) not in ledger.done]
     total.known += len(jobs) - len(missing)
@@ -250,7 +252,11 @@ async def _one_score(
         answer = await whole_reply(asker, request)
         reply, tokens, cost = answer.text, answer.usage.tokens, answer.usage.cost or 0.0
     score = score_in(reply, plan.levels)
-    total.tokens, total.cost, total.unreadable = total.tokens + tokens, total.cost + cost, total.unreadable + (score is None)
+    total.tokens, total.cost, total.unreadable = (
+        total.tokens + tokens,
+        total.cost + cost,
+        total.unreadable + (score is None),
+    )
     ledger.add({
         "judge": name, "criterion": plan.criterion, "sample_id": item.id, "variant": variant, "score": score,
         "reply": reply[:2000], "key": key, "tokens": tokens, "cost": cost,

@@ -65,6 +65,7 @@ def prompt_consistency(theta: ArrayLike, scores: ArrayLike, ddof: int = 0) -> tu
     Args:
         theta: (J,) estimates of the trait.
         scores: (J, P), NaN where missing.
+        ddof: of the standard deviation over variants.
 
     Raises:
         ScoreError: fewer than two variants, lengths differ, or a variant has no level with two samples.
@@ -130,8 +131,11 @@ def diagnose(
 
     Args:
         scores: (J, P) samples by prompt variants, 1..K, NaN where missing.
-        cv_max, rho_min: the judge passes up to that C_V, from that rho.
-        n_categories, method, seed: as for `GradedResponseModel`.
+        cv_max: the judge passes up to that C_V,
+        rho_min: and from that rho.
+        n_categories: as for `GradedResponseModel`, as are the next two.
+        method: of the fit.
+        seed: of its draws.
         ddof: as for `prompt_consistency`.
         drop_constant: leave out variants that give one score everywhere.
 
@@ -177,6 +181,8 @@ def bootstrap(
         fn: (J, P) scores to named figures; `ScoreError` marks a resample that cannot be computed.
         scores: (J, P).
         n: resamples, at least 20.
+        seed: of the resampling.
+        level: of the intervals.
 
     Raises:
         ScoreError: bad arguments, or fewer than half of the resamples could be computed.

@@ -35,7 +35,7 @@ class Fit:
 
 
 def log_prior(free: Floats, p: int) -> tuple[float, Floats]:
-    """log LogNormal(a; 0, 0.5) + sum log N(b; 0, 1) up to constants, and its gradient in the free vector."""
+    """Log LogNormal(a; 0, 0.5) + sum log N(b; 0, 1) up to constants, and its gradient in the free vector."""
     a, b = unpacked(free, p)
     log_a = np.log(a)
     value = -0.5 * (log_a**2).sum() / PRIOR_SIGMA**2 - log_a.sum() - 0.5 * (b**2).sum()
@@ -101,7 +101,7 @@ def _start(scores: Coded, slope: float, grid: Grid) -> Floats:
 
 
 def _bounds(scores: Coded, grid: Grid, priors: bool) -> list[tuple[float, float]]:
-    """Of each free parameter. The gap of a level that is never given is the least: its two thresholds are merged.
+    """Of each free parameter. The gap of a level never given is the least: its thresholds are merged.
 
     Without priors a threshold below which, or above which, nothing was scored would run away: it stops outside the grid.
     """

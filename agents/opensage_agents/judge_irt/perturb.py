@@ -8,12 +8,16 @@ from collections.abc import Callable, Mapping
 
 from opensage_agents.judge_irt.scores import ScoreError
 
-TEMPLATE = """You are a careful judge. Rate the {criterion} of the answer to the question below on a scale from 1 to {levels}, \
-where 1 means very poor and {levels} means excellent. Consider whether the answer is correct, complete and clear. \
-Reply with one whole number and nothing else."""
-PARAPHRASE = """You are an attentive judge. Grade the {criterion} of the answer to the question below on a scale from 1 to \
-{levels}, where 1 stands for very bad and {levels} stands for outstanding. Check whether the answer is right, complete and \
-clear. Respond with one whole number and nothing else."""
+TEMPLATE = (
+    "You are a careful judge. Rate the {criterion} of the answer to the question below on a scale from 1 to {levels}, "
+    "where 1 means very poor and {levels} means excellent. Consider whether the answer is correct, complete and clear. "
+    "Reply with one whole number and nothing else."
+)
+PARAPHRASE = (
+    "You are an attentive judge. Grade the {criterion} of the answer to the question below on a scale from 1 to "
+    "{levels}, where 1 stands for very bad and {levels} stands for outstanding. Check whether the answer is right, "
+    "complete and clear. Respond with one whole number and nothing else."
+)
 VARIANTS = ("original", "typo", "newline", "paraphrase")
 _WORD = re.compile(r"(?<![{\w])[A-Za-z]{5,}(?![}\w])")
 

@@ -197,7 +197,13 @@ def _table(cells: list[Cell], k: int | None, drop: bool, least: int, rounded: bo
 
 
 def _coded(
-    matrix: np.ndarray, cells: list[Cell], samples: list[str], variants: list[str], k: int | None, drop: bool, least: int
+    matrix: np.ndarray,
+    cells: list[Cell],
+    samples: list[str],
+    variants: list[str],
+    k: int | None,
+    drop: bool,
+    least: int,
 ) -> Coded:
     low, high = 1, k or math.inf
     outside = [cell for cell in cells if cell.score is not None and not low <= round(cell.score) <= high]

@@ -73,7 +73,7 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if isinstance(value, (int, float)) else "-"
 
 
-HEAD = ("judge", "criterion", "samples", "C_V", "rho", "alpha", "omega", "Spearman", "kappa", "verdict")
+HEAD = ("judge", "criterion", "J", "C_V", "rho", "alpha", "omega", "Spearman", "kappa", "verdict")
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
@@ -92,20 +92,24 @@ def table(report: Mapping[str, Any]) -> Table:
     """For a terminal."""
     from rich.table import Table
 
-    found = Table(*HEAD, title="Judges by item response theory")
+    found = Table(title="Judges by item response theory")
+    for name in HEAD:
+        found.add_column(name, overflow="fold")
     for row in report["judges"]:
         found.add_row(*cells(row))
     return found
 
 
-ALIGNED_HEAD = ("judge", "criterion", "samples", "verdict", "status", "ratio", "direction", "D_W", "Spearman", "kappa")
+ALIGNED_HEAD = ("judge", "criterion", "J", "verdict", "status", "ratio", "direction", "D_W", "Spearman", "kappa")
 
 
 def aligned_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """For a terminal: comparisons with people."""
     from rich.table import Table
 
-    found = Table(*ALIGNED_HEAD, title="Judges beside people")
+    found = Table(title="Judges beside people")
+    for name in ALIGNED_HEAD:
+        found.add_column(name, overflow="fold")
     for row in rows:
         figures = [number(row[name]) for name in ("distance", "spearman", "kappa")]
         found.add_row(
@@ -125,9 +129,9 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#1a1a1a;background:#fff}"
-    "table{border-collapse:collapse}th,td{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}"
-    "svg{max-width:100%;height:auto}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#1a1a1a;"
+    "background:#fff}table{border-collapse:collapse}th,td{border-bottom:1px solid #ccc;padding:.3em .8em;"
+    "text-align:left}svg{max-width:100%;height:auto}"
 )
 
 
@@ -137,18 +141,22 @@ def page(report: Mapping[str, Any]) -> str:
     Raises:
         ScoreError: matplotlib is missing.
     """
+    rows, safe = report["judges"], html.escape
+    head = "".join(f"<th>{safe(name)}</th>" for name in HEAD)
+    body = "".join("<tr>" + "".join(f"<td>{safe(each)}</td>" for each in cells(row)) + "</tr>" for row in rows)
+    top = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Judges</title>'
+    parts = [f"<h1>Judges by item response theory</h1><table><tr>{head}</tr>{body}</table>", *map(_section, rows)]
+    end = f"<p>Data: {safe(str(report['data']))}, SHA-256 {safe(str(report['sha256']))}</p></html>"
+    return f"{top}<style>{STYLE}</style>{''.join(parts)}{end}\n"
+
+
+def _section(row: Mapping[str, Any]) -> str:
     from opensage_agents.judge_irt.plots import svg
 
-    rows = report["judges"]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(each)}</td>" for each in cells(row)) + "</tr>" for row in rows)
-    parts = [f"<h1>Judges by item response theory</h1><table><tr>{head}</tr>{body}</table>"]
-    for row in rows:
-        told = "".join(f"<li>{html.escape(text)}</li>" for text in row["warnings"])
-        parts.append(f"<h2>{html.escape(_name(row))}: {html.escape(row['verdict'])}</h2><p>{html.escape(VERDICTS[row['verdict']])}</p>")
-        parts.append(f"<ul>{told}</ul>{svg([row])}")
-    parts.append(f"<p>Data: {html.escape(report['data'])}, SHA-256 {html.escape(report['sha256'])}</p>")
-    return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Judges</title><style>{STYLE}</style>{"".join(parts)}</html>\n'
+    safe = html.escape
+    told = "".join(f"<li>{safe(text)}</li>" for text in row["warnings"])
+    head = f"<h2>{safe(_name(row))}: {safe(row['verdict'])}</h2><p>{safe(VERDICTS.get(row['verdict'], ''))}</p>"
+    return f"{head}<ul>{told}</ul>{svg([row])}"
 
 
 def thetas() -> Any:

@@ -86,7 +86,9 @@ def _people(file: ScoreFile, levels: int | None, drop: bool) -> Mapping[str, Cod
     raters = {(cell.judge, cell.variant) for cell in file.cells}
     by_judge = len({judge for judge, _ in raters}) == len(raters)
     cells = tuple(
-        replace(cell, judge="", variant=cell.judge or cell.variant if by_judge else f"{cell.judge} {cell.variant}".strip())
+        replace(
+            cell, judge="", variant=cell.judge or cell.variant if by_judge else f"{cell.judge} {cell.variant}".strip()
+        )
         for cell in file.cells
     )
     tables = replace(file, cells=cells).tables(levels, drop_constant=drop, least=1, rounded=True)

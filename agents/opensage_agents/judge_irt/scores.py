@@ -144,7 +144,9 @@ def _checked_levels(matrix: Floats, wanted: int | None, names: Sequence[str], ro
 def _refuse(matrix: Floats, bad: NDArray[np.bool_], names: Sequence[str], rows: Sequence[str], why: str) -> None:
     if bad.any():
         j, p = np.argwhere(bad)[0]
-        raise ScoreError(f"row {j + 1} (sample {rows[j]}), variant {names[p]}: score {matrix[j, p]:g} {why}; correct it")
+        raise ScoreError(
+            f"row {j + 1} (sample {rows[j]}), variant {names[p]}: score {matrix[j, p]:g} {why}; correct it"
+        )
 
 
 def _varied(found: Coded, drop: bool) -> Coded:
@@ -154,7 +156,9 @@ def _varied(found: Coded, drop: bool) -> Coded:
     flat = [p for p, column in enumerate(found.levels.T) if len(set(column[column > 0].tolist())) < 2]
     if flat and not drop:
         name = found.variants[flat[0]]
-        raise ScoreError(f"variant {name} gives the same score everywhere: leave it out (drop_constant, --drop-constant)")
+        raise ScoreError(
+            f"variant {name} gives the same score everywhere: leave it out (drop_constant, --drop-constant)"
+        )
     keep = [p for p in range(len(found.variants)) if p not in flat]
     levels, there = found.levels[:, keep], found.levels[:, keep].any(axis=1)
     return replace(
