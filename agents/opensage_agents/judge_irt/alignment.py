@@ -83,8 +83,8 @@ def align(
     judge, human = _common(judge, human)
     first = diagnose(judge, cv_max, rho_min, method=method)
     if not first.passed and not force:
-        told = f"gated: phase 1 says {first.verdict}, so no figures; force=True (--force) gives them all the same"
-        return Alignment("gated", first, samples=len(judge.ids), warnings=[told, *first.warnings])
+        why = f"gated: phase 1 says {first.verdict}, so no figures; force=True (--force) gives them all the same"
+        return Alignment("gated", first, samples=len(judge.ids), warnings=[why, *first.warnings])
     theta, other, told = _traits(judge, human, first, linked, method)
     found = _compared(judge, human, theta, other, first)
     forced = [] if first.passed else [f"forced: phase 1 says {first.verdict}; these figures are not to be relied on"]

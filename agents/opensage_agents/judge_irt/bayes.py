@@ -146,6 +146,6 @@ def _move(
             place = place + step * (whiten @ speed)
             there = density(place)
             speed = speed + 0.5 * step * (whiten.T @ there[1])
-        change = there[0] - 0.5 * speed @ speed - start
+        change = float(there[0] - 0.5 * speed @ speed - start)
     chance = float(np.exp(min(0.0, change))) if np.isfinite(change) else 0.0
     return (place, there, chance) if rng.random() < chance else (free, here, chance)

@@ -124,10 +124,16 @@ def fit_command(
 
     report = fit_file(
         scores, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide, levels=levels,
-        method=method, cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, resamples=bootstrap, seed=seed,
+        method=_method(method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, resamples=bootstrap,
+        seed=seed,
     )  # fmt: skip
     _write(out, report)
     _show(report, plot, html, as_json)
+
+
+def _method(name: str) -> Any:
+    """Checked where it is used."""
+    return name
 
 
 def _columns(judge: str, criterion: str, sample: str, prompt: str, score: str) -> Any:
@@ -175,7 +181,7 @@ def align_command(
 
     found = align_files(
         scores, people, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide,
-        levels=levels, method=method, cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, force=force,
+        levels=levels, method=_method(method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, force=force,
         linked=linked,
     )  # fmt: skip
     _write(out, found)

@@ -95,7 +95,8 @@ def information(a: Floats, b: Floats, theta: Floats) -> Floats:
     ones, zeros = np.ones_like(edges[:, :1]), np.zeros_like(edges[:, :1])
     slope = 1.0 - np.concatenate([ones, edges], axis=1) - np.concatenate([edges, zeros], axis=1)
     inside = np.exp(log_probs(a, b, theta)) * slope**2
-    return (a[:, None] ** 2 * inside.sum(axis=1)).T
+    found: Floats = (a[:, None] ** 2 * inside.sum(axis=1)).T
+    return found
 
 
 def joint(a: Floats, b: Floats, data: Patterns, grid: Grid) -> tuple[Floats, Floats]:

@@ -103,7 +103,7 @@ def _start(scores: Coded, slope: float, grid: Grid) -> Floats:
 def _bounds(scores: Coded, grid: Grid, priors: bool) -> list[tuple[float, float]]:
     """Of each free parameter. The gap of a level never given is the least: its thresholds are merged.
 
-    Without priors a threshold below which, or above which, nothing was scored would run away: it stops outside the grid.
+    Without priors a threshold with nothing scored below it, or above it, would run away: it stops outside the grid.
     """
     far = 2.0 * grid.points[-1]
     bounds: list[tuple[float, float]] = []

@@ -60,6 +60,8 @@ class GradedResponseModel:
         self.n_categories, self.method, self.n_quad, self.theta_max = n_categories, method, n_quad, theta_max
         self.seed = seed
         self.draws_: Any = None
+        self.converged_, self.loglik_ = False, float("nan")
+        self.warnings_: list[str] = []
         self.discrimination_: Floats = np.zeros(0)
         self.thresholds_: Floats = np.zeros((0, 0))
 

@@ -142,8 +142,11 @@ def _long(rows: Iterable[Row], names: Columns, path: Path) -> Iterator[Cell]:
                 f"{path}, line {line}: no column {absent[0]!r} (there are: {there}); name it with --sample-col, "
                 "--prompt-col or --score-col, or say --wide when columns are variants"
             )
-        labels = [str(row.get(name) or "") for name in (names.judge, names.criterion, names.sample, names.variant)]
-        yield Cell(*labels, score=_number(row[names.score], path, line, names.score), line=line)
+        judge, criterion, sample, variant = (
+            str(row.get(name) or "") for name in (names.judge, names.criterion, names.sample, names.variant)
+        )
+        score = _number(row[names.score], path, line, names.score)
+        yield Cell(judge, criterion, sample, variant, score, line)
 
 
 def _wide(rows: Iterable[Row], names: Columns, path: Path) -> Iterator[Cell]:

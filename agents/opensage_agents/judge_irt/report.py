@@ -25,7 +25,7 @@ def judge_row(
     judge: str, criterion: str, found: Diagnosis, intervals: Mapping[str, Interval] | None = None
 ) -> dict[str, Any]:
     """One judge on one criterion, as JSON data."""
-    return plain({
+    row = {
         "judge": judge, "criterion": criterion, "verdict": found.verdict, "meaning": VERDICTS[found.verdict],
         "cv": found.cv, "rho": found.rho, "cv_max": found.cv_max, "rho_min": found.rho_min,
         "intervals": {name: [each.low, each.high] for name, each in (intervals or {}).items()},
@@ -35,7 +35,8 @@ def judge_row(
                    "scores": int((found.data.levels > 0).sum()), "missing": int((found.data.levels == 0).sum())},
         "theta": dict(zip(found.data.ids, found.theta, strict=True)), "warnings": found.warnings,
         "model": found.model.as_dict(),
-    })  # fmt: skip
+    }  # fmt: skip
+    return {name: plain(value) for name, value in row.items()}
 
 
 def report_of(rows: Sequence[Mapping[str, Any]], *, data: str, sha256: str, seed: int) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def alignment_row(judge: str, criterion: str, found: Alignment) -> dict[str, Any
              "spearman", "kappa", "samples", "linked", "warnings")  # fmt: skip
     first = found.phase_one
     told = {"judge": judge, "criterion": criterion, "verdict": first.verdict, "cv": first.cv, "rho": first.rho}
-    return plain(told | {name: getattr(found, name) for name in names})
+    return {name: plain(value) for name, value in (told | {each: getattr(found, each) for each in names}).items()}
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -160,12 +160,13 @@ def _varied(found: Coded, drop: bool) -> Coded:
             f"variant {name} gives the same score everywhere: leave it out (drop_constant, --drop-constant)"
         )
     keep = [p for p in range(len(found.variants)) if p not in flat]
-    levels, there = found.levels[:, keep], found.levels[:, keep].any(axis=1)
+    levels = found.levels[:, keep]
+    there: NDArray[np.bool_] = (levels > 0).any(axis=1)
     return replace(
         found,
         levels=levels[there],
         variants=tuple(found.variants[p] for p in keep),
-        ids=tuple(name for name, ok in zip(found.ids, there, strict=True) if ok),
+        ids=tuple(name for name, ok in zip(found.ids, there.tolist(), strict=True) if ok),
         dropped=found.dropped + int((~there).sum()) if keep else found.dropped,
         left_out=tuple(found.variants[p] for p in flat),
     )

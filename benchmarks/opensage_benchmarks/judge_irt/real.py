@@ -1,7 +1,8 @@
 """`python -m opensage_benchmarks.judge_irt.real --models A B --out DIR`: real models as judges on the shipped items.
 
 40 answers x 4 wordings x each model, then the diagnosis, and a comparison with the grades that the items' author meant.
-Started again, it goes on. A table on stderr, one JSON object on stdout. Exit code: 0 done, 1 stopped by a bound, 2 bad input.
+Started again, it goes on. A table on stderr, one JSON object on stdout.
+Exit code: 0 done, 1 stopped by a bound, 2 bad input.
 """
 
 from __future__ import annotations
