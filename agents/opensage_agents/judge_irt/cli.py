@@ -87,15 +87,9 @@ def _told(found: Collected, out: Path) -> int:
 
 
 def _text(path: Path) -> str:
-    from opensage.files import read_regular
-    from opensage_agents.judge_irt.scores import ScoreError
+    from opensage_agents.judge_irt.model import read_text
 
-    try:
-        return read_regular(path, 1 << 20).decode().strip()
-    except UnicodeDecodeError as error:
-        raise ScoreError(f"{path} is not UTF-8 text: save it as such") from error
-    except OSError as error:
-        raise ScoreError(f"{path} cannot be read: {error.strerror or error}") from error
+    return read_text(path, 1 << 20).strip()
 
 
 @app.command("fit")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,10 +61,7 @@ def maximise(scores: Coded, grid: Grid, priors: bool, start: Floats | None = Non
     fits = [_climb(scores, grid, priors, each) for each in starts]
     best = max(fits, key=lambda fit: fit.objective)
     gap = best.objective - min(fit.objective for fit in fits)
-    return Fit(
-        best.free, best.a, best.b, best.loglik, best.objective, best.converged,
-        sum(fit.iterations for fit in fits), gap,
-    )  # fmt: skip
+    return replace(best, iterations=sum(fit.iterations for fit in fits), other=gap)
 
 
 def _climb(scores: Coded, grid: Grid, priors: bool, start: Floats) -> Fit:

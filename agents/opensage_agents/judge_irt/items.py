@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from opensage.files import read_regular
+from opensage_agents.judge_irt.model import read_text
 from opensage_agents.judge_irt.scores import ScoreError
 
 SHIPPED = "builtin"
@@ -30,13 +30,8 @@ def read_items(source: str | Path = SHIPPED) -> list[Item]:
         ScoreError: the file cannot be read, or a line is no item.
     """
     path = Path(__file__).with_name("items.jsonl") if str(source) == SHIPPED else Path(source)
-    try:
-        text = read_regular(path, MOST_BYTES).decode()
-    except OSError as error:
-        raise ScoreError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ScoreError(f"{path} is not UTF-8 text: save it as such") from error
-    items = [_item(line, path, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = enumerate(read_text(path, MOST_BYTES).splitlines(), 1)
+    items = [_item(line, path, number) for number, line in lines if line.strip()]
     ids = [item.id for item in items]
     double = next((name for name in ids if ids.count(name) > 1), None) if len(set(ids)) < len(ids) else None
     if double is not None or not items:

@@ -223,17 +223,25 @@ def _doubts(fit: Fit, data: Coded, off: float) -> list[str]:
     return found
 
 
-def read_json(path: Path, most: int = 1 << 28) -> Any:
-    """JSON data of a file.
+def read_text(path: Path, most: int) -> str:
+    """The text of a file of at most so many bytes.
 
     Raises:
-        ScoreError: it cannot be read or is no JSON.
+        ScoreError: it cannot be read, is larger, or is no UTF-8.
     """
     try:
-        return json.loads(read_regular(path, most).decode())
+        return read_regular(path, most).decode()
+    except UnicodeDecodeError as error:
+        raise ScoreError(f"{path} is not UTF-8 text: save it as such") from error
     except OSError as error:
         raise ScoreError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+
+
+def read_json(path: Path, most: int = 1 << 28) -> Any:
+    """JSON data of a file; `ScoreError` when it cannot be read or is none."""
+    try:
+        return json.loads(read_text(path, most))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ScoreError(f"{path} is no JSON: {error}") from error
 
 

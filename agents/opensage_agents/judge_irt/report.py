@@ -89,13 +89,18 @@ def _range(ends: Any) -> str:
     return f" ({number(ends[0])} to {number(ends[1])})" if ends else ""
 
 
-def table(report: Mapping[str, Any]) -> Table:
-    """For a terminal."""
+def _headed(title: str, head: Sequence[str]) -> Table:
     from rich.table import Table
 
-    found = Table(title="Judges by item response theory")
-    for name in HEAD:
+    found = Table(title=title)
+    for name in head:
         found.add_column(name, overflow="fold")
+    return found
+
+
+def table(report: Mapping[str, Any]) -> Table:
+    """For a terminal."""
+    found = _headed("Judges by item response theory", HEAD)
     for row in report["judges"]:
         found.add_row(*cells(row))
     return found
@@ -106,11 +111,7 @@ ALIGNED_HEAD = ("judge", "criterion", "J", "verdict", "status", "ratio", "direct
 
 def aligned_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """For a terminal: comparisons with people."""
-    from rich.table import Table
-
-    found = Table(title="Judges beside people")
-    for name in ALIGNED_HEAD:
-        found.add_column(name, overflow="fold")
+    found = _headed("Judges beside people", ALIGNED_HEAD)
     for row in rows:
         figures = [number(row[name]) for name in ("distance", "spearman", "kappa")]
         found.add_row(

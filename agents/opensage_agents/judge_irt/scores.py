@@ -161,7 +161,7 @@ def _varied(found: Coded, drop: bool) -> Coded:
         )
     keep = [p for p in range(len(found.variants)) if p not in flat]
     levels = found.levels[:, keep]
-    there: NDArray[np.bool_] = (levels > 0).any(axis=1)
+    there = np.count_nonzero(levels, axis=1) > 0
     return replace(
         found,
         levels=levels[there],
