@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ CELLS = {
 
 def cells(seeds: Sequence[int]) -> Iterator[Row]:
     """Check 5: simulated judges land in their cell."""
-    required = {
+    required: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
         "consistent": ("C_V <= 0.10, rho >= 0.80", lambda cv, rho: cv.max() <= 0.10 and rho.min() >= 0.80),
         "one insensitive wording": (
             "C_V >= 0.35, rho >= 0.75", lambda cv, rho: cv.min() >= 0.35 and rho.min() >= 0.75,
