@@ -1,0 +1,75 @@
+"""`python -m opensage_benchmarks.judge_irt`: a table on stderr, one JSON object on stdout. No model is asked.
+
+Exit code: 0 all that is required holds, 1 something does not, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from opensage.errors import OpenSageError
+from opensage_benchmarks.judge_irt import rows
+from opensage_benchmarks.judge_irt.rows import Row
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m opensage_benchmarks.judge_irt", description=__doc__)
+    folder = Path(os.environ.get("OPENSAGE_DATA") or "../shared/data")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds")
+    parser.add_argument("--seed", type=int, default=0, help="the first one; others follow it")
+    parser.add_argument("--peer", help="Python of an environment with girth and mirt")
+    parser.add_argument("--data", type=Path, default=folder, help="folder with tabular/science_grm.csv")
+    chosen = parser.parse_args(argv)
+    if not (chosen.data / "tabular" / "science_grm.csv").is_file():
+        parser.error(f"no {chosen.data}/tabular/science_grm.csv: set OPENSAGE_DATA or --data")
+    try:
+        found = list(_rows(chosen))
+    except OpenSageError as error:
+        print(f"opensage_benchmarks.judge_irt: {error}", file=sys.stderr)
+        return 2
+    _table(found)
+    told = {"machine": platform.machine(), "cpus": os.cpu_count(), "python": platform.python_version()}
+    print(json.dumps({**told, "quick": chosen.quick, "seed": chosen.seed, "rows": [asdict(row) for row in found]}))
+    return 0 if all(row.holds is not False for row in found) else 1
+
+
+def _rows(chosen: argparse.Namespace) -> Iterator[Row]:
+    first, quick = chosen.seed, chosen.quick
+    few, many = range(first, first + 3), range(first, first + (3 if quick else 5))
+    science = rows.read_science(chosen.data)
+    yield rows.reference(science)
+    yield rows.recovery(many)
+    yield rows.probabilities(range(first, first + (4 if quick else 40)))
+    yield rows.two_levels(first)
+    yield from rows.cells(few if quick else range(first, first + 10))
+    yield rows.invariance(first)
+    yield rows.gate(first)
+    yield rows.gradient(first)
+    yield rows.large()
+    yield rows.scales(few)
+    if not quick:
+        yield rows.noise((40, 100, 300, 800, 2000), range(first, first + 20))
+    if chosen.peer:
+        yield from rows.peers(chosen.peer, science)
+
+
+def _table(found: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("check", "measured", "required", "holds", title="Judges by item response theory")
+    for row in found:
+        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
+    Console(stderr=True).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
