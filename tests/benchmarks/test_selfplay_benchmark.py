@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from opensage_benchmarks.selfplay import __main__ as command
@@ -27,6 +28,8 @@ def test_what_does_not_hold_is_an_exit_code(
 ) -> None:
     monkeypatch.setattr(command, "sections", lambda *_: {"t1": [lambda: iter([Row("a", "1", "2", False)])]})
     assert command.main(["--quick"]) == 1
+    monkeypatch.setattr(command, "sections", lambda *_: {"t1": [lambda: iter([Row("a", "1", "2", np.bool_(False))])]})
+    assert command.main([]) == 1
     monkeypatch.setattr(command, "sections", lambda *_: {"t1": [lambda: iter([Row("a", "not measured", "2")])]})
     assert command.main([]) == 0
     capsys.readouterr()

@@ -17,6 +17,11 @@ class Row:
     required: str = ""
     holds: bool | None = None
 
+    def __post_init__(self) -> None:
+        """NumPy's truth values are no JSON, and none of them `is False`."""
+        if self.holds is not None:
+            object.__setattr__(self, "holds", bool(self.holds))
+
 
 def spread(values: Sequence[float]) -> str:
     """Mean and 95 % interval of the mean (normal, over seeds)."""
