@@ -90,11 +90,12 @@ def _range(ends: Any) -> str:
 
 
 def _headed(title: str, head: Sequence[str]) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    found = Table(title=title)
-    for name in head:
-        found.add_column(name, overflow="fold")
+    found = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0), collapse_padding=True)
+    for name in head:  # names may be long; figures stay whole in a terminal of 80 columns
+        found.add_column(name, overflow="fold", no_wrap=name not in ("judge", "criterion"))
     return found
 
 
