@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from opensage.models import ScriptedModel
 from opensage_benchmarks.pgs import data
 from opensage_benchmarks.pgs.cases import cases
 from opensage_benchmarks.pgs.claim import Claim, measure, table
+from opensage_benchmarks.pgs.ledger import Ledger
 
 DATA = Path(os.environ.get("OPENSAGE_DATA") or "../shared/data")
 pytestmark = pytest.mark.skipif(
@@ -60,3 +62,20 @@ def test_a_program_that_is_wrong_at_first_is_repaired_and_asked_for_once(tmp_pat
     assert table(again.ledger, set()) == {}
     with pytest.raises(ConfigError, match="tokens: 5000, now 9"):
         claim(tmp_path, [], tokens=9)
+
+
+def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    kept = (root / "benchmarks/records/pgs_claim/claim.jsonl").read_text()
+    (tmp_path / "claim.jsonl").write_text(kept)
+    ledger = Ledger(tmp_path / "claim.jsonl", json.loads(kept.split("\n", 1)[0]))
+    found = table(ledger, {each.id for each in cases(DATA) if not each.tuned})
+    page = (root / "docs/pgs.md").read_text()
+    said = {
+        "none": "none", "io": "public test, the first", "minimal_io": "public test, the least",
+        "property": "the model's own properties", "hand": "properties by hand",
+    }  # fmt: skip
+    for arm, name in said.items():
+        row = found[arm]
+        interval = f"{100 * row['low']:.0f}–{100 * row['high']:.0f} %"
+        assert f"| {name} | {row['fixed']} of {row['tasks']} | {interval} | {row['tokens']:,.0f} |" in page
