@@ -246,7 +246,7 @@ def test_slash_commands_switch_model_and_session_and_survive_errors(tmp_path: Pa
         terminal.until("error:")
         for command, said in {
             "/help": "/undo",
-            "/agents": "agents that can be called: coder, memory",
+            "/agents": "agents that can be called: coder, judge_irt, memory",
             "/toolkits": "matching-bandits",
             "/memory": "WORDS searches",
             "/nonsense": "unknown command",
