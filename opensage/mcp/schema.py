@@ -141,7 +141,8 @@ def _differ(values: list[Any]) -> bool:
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+    """Whether a parameter may have this name; one named "$ref" would be read as a reference."""
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name != "$ref"
 
 
 def _is_pattern(value: object) -> bool:
@@ -162,5 +163,7 @@ def _data(value: object, depth: int = 0) -> Any:
         return [_data(item, depth + 1) for item in value[:_MOST_ITEMS]] if depth < _MOST_DEPTH else None
     if isinstance(value, Mapping):
         items = list(value.items())[:_MOST_ITEMS]
-        return {str(key): _data(item, depth + 1) for key, item in items} if depth < _MOST_DEPTH else None
+        return (
+            {str(key): _data(item, depth + 1) for key, item in items if key != "$ref"} if depth < _MOST_DEPTH else None
+        )
     return value if isinstance(value, bool) or _is_number(value) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from mcp_helpers import raw_server, started, stdio_server, use
@@ -160,6 +160,8 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(JSON)
+@example({"properties": {"$ref": None}})
+@example({"properties": {"a": {"default": {"$ref": "x"}}}})
 def test_any_schema_becomes_one_that_providers_take(schema: Any) -> None:
     made, _ = bounded_schema(schema)
     Draft202012Validator.check_schema(made)
