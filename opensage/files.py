@@ -1,4 +1,4 @@
-"""Reading files that somebody else may have put there."""
+"""Reading files that somebody else may have put there, and writing them whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 from pathlib import Path
+
+from opensage.errors import ConfigError
 
 
 def why(error: OSError) -> str:
@@ -48,3 +50,47 @@ def read_regular(path: Path, most: int | None = None, *, links: bool = True) -> 
     if most is not None and len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
     return data
+
+
+def read_text(path: Path, most: int | None = None) -> str:
+    """The text of a file, without a byte order mark.
+
+    Args:
+        path: the file.
+        most: bytes it may have.
+
+    Raises:
+        ConfigError: it cannot be read, is no regular file, is larger, or is no UTF-8.
+    """
+    try:
+        return read_regular(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}): save it as such") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}; name a file of text") from error
+
+
+def replace_file(path: Path, data: str | bytes) -> None:
+    """Put a file in its place in one step: whoever reads it sees the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: str | bytes) -> None:
+    """`replace_file`, for what a person asked to be written.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {why(error)} or name another file") from error

@@ -10,7 +10,6 @@ has looked at it.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from opensage.config import SETTINGS
 from opensage.errors import ConfigError
-from opensage.files import read_regular, why
+from opensage.files import read_regular, replace_file, why
 from opensage.models.registry import home_dir
 
 _SUFFIX = ".no-settings"
@@ -95,14 +94,10 @@ def trust(workdir: Path, digest: str) -> None:
     """
     path = _record()
     text = json.dumps({**_records(), _name(workdir): digest}, indent=1) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text)
-        temporary.replace(path)
+        replace_file(path, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {why(error)}.") from None
     for marker in _folder(workdir).glob(f"*{_SUFFIX}"):
         marker.unlink(missing_ok=True)

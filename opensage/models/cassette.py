@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opensage.errors import ConfigError, ModelError, ScriptError
+from opensage.files import replace_file
 from opensage.messages import CallChunk, Delta, Reply, Request, Usage
 from opensage.models.assembler import Assembler
 from opensage.models.failures import classify, one_line
@@ -100,19 +101,9 @@ class Recording(Wrapper):
             )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            _write(self._folder / f"{key}-{number}.json", json.dumps(record, indent=1, default=str))
+            replace_file(self._folder / f"{key}-{number}.json", json.dumps(record, indent=1, default=str) + "\n")
         except OSError as error:
             raise ConfigError(f"cannot record to {self._folder} ({error.strerror}); give a writable folder") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Write whole or not at all."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class Replaying:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opensage_benchmarks.checks import Row
 from opensage_benchmarks.selfplay import __main__ as command
 from opensage_benchmarks.selfplay import collapse, detection
-from opensage_benchmarks.selfplay.row import Row, paired, spread
+from opensage_benchmarks.selfplay.statistics import paired, spread
 
 
 def test_a_section_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

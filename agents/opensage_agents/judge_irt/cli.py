@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -87,7 +87,7 @@ def _told(found: Collected, out: Path) -> int:
 
 
 def _text(path: Path) -> str:
-    from opensage_agents.judge_irt.model import read_text
+    from opensage.files import read_text
 
     return read_text(path, 1 << 20).strip()
 
@@ -118,16 +118,11 @@ def fit_command(
 
     report = fit_file(
         scores, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide, levels=levels,
-        method=_method(method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, resamples=bootstrap,
+        method=cast("Any", method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, resamples=bootstrap,
         seed=seed,
     )  # fmt: skip
     _write(out, report)
     _show(report, plot, html, as_json)
-
-
-def _method(name: str) -> Any:
-    """Checked where it is used."""
-    return name
 
 
 def _columns(judge: str, criterion: str, sample: str, prompt: str, score: str) -> Any:
@@ -175,7 +170,8 @@ def align_command(
 
     found = align_files(
         scores, people, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide,
-        levels=levels, method=_method(method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, force=force,
+        levels=levels, method=cast("Any", method), cv_max=cv_max, rho_min=rho_min,
+        drop_constant=drop_constant, force=force,
         linked=linked,
     )  # fmt: skip
     _write(out, found)
@@ -184,7 +180,7 @@ def align_command(
 
 
 def _show(report: dict[str, Any], plot: Path | None, html: Path | None, as_json: bool) -> None:
-    from opensage_agents.judge_irt.model import write_whole
+    from opensage.files import write_whole
     from opensage_agents.judge_irt.report import notes, page, table
 
     if plot is not None:
@@ -215,6 +211,6 @@ def _code(rows: Sequence[dict[str, Any]]) -> int:
 
 def _write(out: Path | None, data: dict[str, Any]) -> None:
     if out is not None:
-        from opensage_agents.judge_irt.model import write_whole
+        from opensage.files import write_whole
 
         write_whole(out, json.dumps(data, indent=1) + "\n")

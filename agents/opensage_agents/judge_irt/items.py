@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from opensage_agents.judge_irt.model import read_text
+from opensage.files import read_text
 from opensage_agents.judge_irt.scores import ScoreError
 
 SHIPPED = "builtin"

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from opensage.files import read_regular, why
+from opensage.files import read_text, write_whole
 from opensage_agents.judge_irt import curves
 from opensage_agents.judge_irt.curves import Grid, Patterns
 from opensage_agents.judge_irt.fitting import Fit, maximise
@@ -223,42 +223,9 @@ def _doubts(fit: Fit, data: Coded, off: float) -> list[str]:
     return found
 
 
-def read_text(path: Path, most: int) -> str:
-    """The text of a file of at most so many bytes.
-
-    Raises:
-        ScoreError: it cannot be read, is larger, or is no UTF-8.
-    """
-    try:
-        return read_regular(path, most).decode()
-    except UnicodeDecodeError as error:
-        raise ScoreError(f"{path} is not UTF-8 text: save it as such") from error
-    except OSError as error:
-        raise ScoreError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
 def read_json(path: Path, most: int = 1 << 28) -> Any:
     """JSON data of a file; `ScoreError` when it cannot be read or is none."""
     try:
         return json.loads(read_text(path, most))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ScoreError(f"{path} is no JSON: {error}") from error
-
-
-def write_whole(path: Path, text: str | bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        ScoreError: it cannot be written.
-    """
-    import os
-
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(text.encode() if isinstance(text, str) else text)
-        part.replace(path)
-    except OSError as error:
-        raise ScoreError(f"{path} cannot be written: {why(error)} or give another path") from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensage_agents.judge_irt.model import GradedResponseModel, write_whole
+from opensage.files import write_whole
+from opensage_agents.judge_irt.model import GradedResponseModel
 from opensage_agents.judge_irt.report import thetas
 from opensage_agents.judge_irt.scores import ScoreError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opensage.errors import ConfigError
-from opensage.files import read_regular, why
+from opensage.files import read_text, write_whole
 from opensage_agents.safety_cot.evaluate import Scored
 from opensage_agents.safety_cot.redact import safe_texts
 from opensage_agents.safety_cot.sample import MOST_CHARS, Sample, parse
@@ -25,13 +25,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         ConfigError: the file cannot be read, or a line is no JSON object; its number is named.
     """
-    try:
-        text = read_regular(path, MOST_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}): save it as such") from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; name a file of JSON lines") from error
-    yield from parse_lines(text, str(path))
+    yield from parse_lines(read_text(path, MOST_BYTES), str(path))
 
 
 def parse_lines(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -57,18 +51,9 @@ def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     Raises:
         ConfigError: the file cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
-    number = 0
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            for number, line in enumerate(lines, 1):  # noqa: B007 the number of the last one is the answer
-                file.write(json.dumps(line, ensure_ascii=True) + "\n")
-        part.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)} or name another file") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return number
+    texts = [json.dumps(line, ensure_ascii=True) + "\n" for line in lines]
+    write_whole(path, "".join(texts))
+    return len(texts)
 
 
 def sample_of(data: Mapping[str, Any], where: str) -> Sample:

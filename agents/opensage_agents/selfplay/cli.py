@@ -117,7 +117,7 @@ def simulate_command(
             f"{each['drop']:6.3f} {each.get('final_effective', float('nan')):10.1f} {each['overlap'][-1]:8.2f}"
         )
     if out is not None:
-        from opensage_agents.selfplay.lines import write_whole
+        from opensage.files import write_whole
 
         rounds_ = {arm: [history.to_dict() for history in histories] for arm, histories in runs.items()}
         whole = {"world": world, "seeds": [first_seed, seeds], "changes": changes, "summary": sums, "runs": rounds_}

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensage.errors import ConfigError
-from opensage.files import read_regular
+from opensage.files import read_regular, write_whole
 from opensage_agents.selfplay.errors import BadValue, IncompatibleDetector, NotEnoughHistory, NotFittedError
 from opensage_agents.selfplay.kinds import KINDS, Array, State
-from opensage_agents.selfplay.lines import write_whole
 
 KindName = Literal["knn", "ocsvm", "lof", "iforest", "maha", "svdd", "rnd"]
 FORMAT = "opensage-seen-detector-1"

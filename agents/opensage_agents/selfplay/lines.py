@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from opensage.errors import ConfigError
-from opensage.files import read_regular, why
+from opensage.files import read_regular, write_whole
 from opensage_agents.selfplay.errors import BadValue
 
 MOST_BYTES = 256 << 20
@@ -50,21 +49,3 @@ def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """
     text = "".join(json.dumps(dict(entry), ensure_ascii=False) + "\n" for entry in entries)
     write_whole(path, text.encode("utf-8", "backslashreplace"))  # a half character is escaped, as JSON has it
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write bytes whole, or leave what was there.
-
-    Raises:
-        ConfigError: they cannot be written.
-    """
-    spare = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            spare.write_bytes(data)
-            spare.replace(path)
-        finally:
-            spare.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)}") from error

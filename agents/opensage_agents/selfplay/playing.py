@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opensage.errors import ConfigError, ModelError
-from opensage.files import why
+from opensage.files import why, write_whole
 from opensage_agents.pgs.asking import Asker, BudgetSpent, Desk, ModelAsker
 from opensage_agents.pgs.task import PGSConfig
 from opensage_agents.pgs.trace import Trace
 from opensage_agents.selfplay.embedding import Encoder
-from opensage_agents.selfplay.lines import write_lines, write_whole
+from opensage_agents.selfplay.lines import write_lines
 from opensage_agents.selfplay.live import PROPOSER, SOLVER, LiveConfig, LiveReport, LiveRound, LiveSelfPlay
 from opensage_agents.selfplay.verdicts import Judge
 

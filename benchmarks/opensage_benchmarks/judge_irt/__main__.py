@@ -6,17 +6,14 @@ Exit code: 0 all that is required holds, 1 something does not, 2 bad input.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from opensage.errors import OpenSageError
+from opensage_benchmarks.checks import Row, machine, told
 from opensage_benchmarks.judge_irt import rows
-from opensage_benchmarks.judge_irt.rows import Row
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,15 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     if not (chosen.data / "tabular" / "science_grm.csv").is_file():
         parser.error(f"no {chosen.data}/tabular/science_grm.csv: set OPENSAGE_DATA or --data")
+    load = os.getloadavg()[0]
     try:
         found = list(_rows(chosen))
     except OpenSageError as error:
         print(f"opensage_benchmarks.judge_irt: {error}", file=sys.stderr)
         return 2
-    _table(found)
-    told = {"machine": platform.machine(), "cpus": os.cpu_count(), "python": platform.python_version()}
-    print(json.dumps({**told, "quick": chosen.quick, "seed": chosen.seed, "rows": [asdict(row) for row in found]}))
-    return 0 if all(row.holds is not False for row in found) else 1
+    result = {**machine("numpy", "scipy", load=load), "quick": chosen.quick, "seed": chosen.seed}
+    return told(found, result, "Judges by item response theory", ("python", "numpy", "scipy", "cpus", "load_at_start"))
 
 
 def _rows(chosen: argparse.Namespace) -> Iterator[Row]:
@@ -59,16 +55,6 @@ def _rows(chosen: argparse.Namespace) -> Iterator[Row]:
         yield rows.noise((40, 100, 300, 800, 2000), range(first, first + 20))
     if chosen.peer:
         yield from rows.peers(chosen.peer, science)
-
-
-def _table(found: Sequence[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("check", "measured", "required", "holds", title="Judges by item response theory")
-    for row in found:
-        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
-    Console(stderr=True).print(table)
 
 
 if __name__ == "__main__":

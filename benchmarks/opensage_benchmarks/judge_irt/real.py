@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from opensage.errors import OpenSageError
+from opensage.files import write_whole
 from opensage.models import open_model
 from opensage_agents.judge_irt import Bounds, Plan, ScoreError, align, collect, diagnose, read_items, wordings
 from opensage_agents.judge_irt.collecting import Collected
-from opensage_agents.judge_irt.model import write_whole
 from opensage_agents.judge_irt.reading import read_scores
 from opensage_agents.judge_irt.report import aligned_table, alignment_row, judge_row, page, report_of, table
 from opensage_agents.judge_irt.scores import Coded, coded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,12 @@ import numpy as np
 from opensage_agents.judge_irt import GradedResponseModel, ScoreError, align, diagnose
 from opensage_agents.judge_irt.curves import Grid, Patterns, marginal, packed
 from opensage_agents.judge_irt.scores import coded
+from opensage_benchmarks.checks import Row
 from opensage_benchmarks.judge_irt.simulate import FIVE, scores_of
 
 SLOPES = (1.041, 1.227, 2.30, 1.093)
 INTERCEPTS = ((4.863, 2.639, -1.465), (2.924, 0.901, -2.267), (5.24, 2.22, -1.97), (3.347, 0.991, -1.687))
 LOGLIK, GIRTH, MIRT = -1608.87, -1608.924, -1608.8715
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One check."""
-
-    check: str
-    measured: str
-    required: str
-    holds: bool | None
-    data: Any = None
 
 
 def read_science(folder: Path) -> Any:

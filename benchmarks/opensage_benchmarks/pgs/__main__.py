@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from opensage.errors import OpenSageError
+from opensage_benchmarks.checks import machine, told
 from opensage_benchmarks.pgs import rows
 from opensage_benchmarks.pgs.jobs import CALL_SECONDS, Job, plan
 from opensage_benchmarks.pgs.ledger import Ledger
@@ -70,14 +69,11 @@ def _run(chosen: argparse.Namespace, out: Path) -> int:
 
     found = rows.rows(group, chosen.seeds, busy=load > cpus / 2)
     found += rows.late({key: record for key, record in ledger.records.items() if key in wanted})
-    result = {**_settings(chosen), **_machine(load), "seeds": chosen.seeds, "workers": chosen.workers}
-    result |= {"part": _part(jobs, chosen.quick), "rows": [asdict(row) for row in found]}
-    _table(found, result)
-    text = json.dumps(result)
-    if chosen.json:
-        _write(chosen.json, text + "\n")
-    print(text)
-    return 0 if all(row.holds is not False for row in found) else 1
+    result = {**_settings(chosen), **machine(load=load), "seeds": chosen.seeds, "workers": chosen.workers}
+    result |= {"part": _part(jobs, chosen.quick)}
+    print(f"measured on {result['part']}", file=sys.stderr)
+    keys = ("sandbox", "hypothesis", "python", "cpus", "workers")
+    return told(found, result, "Properties without a model", keys, chosen.json)
 
 
 def _settings(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -88,10 +84,6 @@ def _settings(chosen: argparse.Namespace) -> dict[str, Any]:
         "sandbox": chosen.sandbox, "call_seconds": CALL_SECONDS, "opensage": version("opensage"),
         "hypothesis": version("hypothesis"), "python": platform.python_version(),
     }  # fmt: skip
-
-
-def _machine(load: float) -> dict[str, Any]:
-    return {"machine": platform.machine(), "cpus": os.cpu_count(), "load_at_start": round(load, 2)}
 
 
 def _part(jobs: Sequence[Job], quick: bool) -> str:
@@ -150,29 +142,6 @@ class _progress:
 
     def _step(self, group: str) -> None:
         self._bar.update(self._task, description=group.removesuffix(" ..."), advance=0 if group.endswith("...") else 1)
-
-
-def _table(found: Sequence[rows.Row], result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    told = ", ".join(f"{key} {result[key]}" for key in ("sandbox", "hypothesis", "python", "cpus", "workers"))
-    table = Table("check", "measured", "required", "holds", title="Properties without a model", caption=told)
-    for row in found:
-        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
-    console = Console(stderr=True)
-    console.print(table)
-    console.print(f"measured on {result['part']}", markup=False)
-
-
-def _write(path: Path, text: str) -> None:
-    from opensage.errors import ConfigError
-    from opensage.files import why
-
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)}; the object is on stdout too") from error
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from opensage_agents.pgs.report import FAILED
+from opensage_benchmarks.checks import Row
 from opensage_benchmarks.pgs import hostile, jobs
 
 Records = Mapping[str, Mapping[str, Any]]
@@ -26,16 +26,6 @@ LARGE = 50
 """Characters from which a first failing input counts as large."""
 FEWEST = 3
 """Large inputs whose mean is worth a verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure. `holds` is None where nothing is required, or nothing was measured."""
-
-    check: str
-    measured: str
-    required: str = ""
-    holds: bool | None = None
 
 
 def rows(groups: Groups, seeds: Sequence[int], busy: bool = False) -> list[Row]:

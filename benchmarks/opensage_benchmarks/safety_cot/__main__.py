@@ -6,16 +6,13 @@ Exit code: 0 all that is required holds, 1 something does not, 2 bad input, 130 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from opensage.errors import OpenSageError
+from opensage_benchmarks.checks import machine, told
 from opensage_benchmarks.safety_cot import rows
 
 
@@ -45,37 +42,12 @@ def _run(quick: bool, seed: int) -> int:
     runs = rows.runs_of(seeds)
     found += [*compared, *rows.policies(runs), *rows.others(runs)]
     result = {
-        **_machine(load), "seeds": list(seeds), "cpu_seconds": round(time.process_time() - started, 1),
-        "left_out": absent, "rows": [asdict(row) for row in found],
+        **machine("numpy", load=load), "seeds": list(seeds), "cpu_seconds": round(time.process_time() - started, 1),
+        "left_out": absent,
     }  # fmt: skip
-    _table(found, result)
-    print(json.dumps(result))
-    return 0 if all(row.holds is not False for row in found) else 1
-
-
-def _machine(load: float) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    return {
-        "opensage": version("opensage"), "numpy": version("numpy"), "python": platform.python_version(),
-        "machine": platform.machine(), "cpus": os.cpu_count(), "load_at_start": round(load, 2),
-    }  # fmt: skip
-
-
-def _table(found: Sequence[rows.Row], result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    told = ", ".join(f"{key} {result[key]}" for key in ("python", "numpy", "cpus", "cpu_seconds"))
-    seeds = result["seeds"]
-    table = Table("check", "measured", "required", "holds", title="Safety-CoT without a model", caption=told)
-    for row in found:
-        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
-    console = Console(stderr=True)
-    console.print(table)
-    console.print(
-        f"seeds {seeds[0]} to {seeds[-1]}; left out: {'; '.join(result['left_out']) or 'nothing'}", markup=False
-    )
+    code = told(found, result, "Safety-CoT without a model", ("python", "numpy", "cpus", "cpu_seconds"))
+    print(f"seeds {seeds[0]} to {seeds[-1]}; left out: {'; '.join(absent) or 'nothing'}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

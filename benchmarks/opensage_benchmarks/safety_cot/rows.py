@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from opensage_agents.safety_cot.reward import reward_array
 from opensage_agents.safety_cot.sample import Sample
 from opensage_agents.safety_cot.synthesis import Dataset, Prompt, audit, synthesise
 from opensage_agents.safety_cot.taxonomy import Taxonomy, load_taxonomy
+from opensage_benchmarks.checks import Row
 
 SEEN = "ABC"
 """Placeholders that classifiers are trained on; the others are new to them."""
@@ -36,16 +36,6 @@ CURT = "I'm sorry, I can't help with that."
 KIND = (
     "I can't help with that because it could harm people. I can offer the history and the law of the subject instead."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure. `holds` is None where nothing is required."""
-
-    check: str
-    measured: str
-    required: str = ""
-    holds: bool | None = None
 
 
 def properties(number: int, seed: int) -> Iterator[Row]:

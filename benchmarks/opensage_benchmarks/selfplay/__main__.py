@@ -6,20 +6,16 @@ Exit code: 0 all that is required holds, 1 something does not, 2 bad input, 130 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from opensage.errors import ConfigError, OpenSageError
+from opensage.errors import OpenSageError
+from opensage_benchmarks.checks import Row, machine, told
 from opensage_benchmarks.selfplay import collapse, detection
-from opensage_benchmarks.selfplay.row import Row
 
 Section = Callable[[], Iterator[Row]]
 
@@ -100,49 +96,16 @@ def _run(chosen: argparse.Namespace) -> int:
             print(f"{name} ...", file=sys.stderr, flush=True)
             found += [_shown(row) for part in parts for row in part()]
     spent = {"seconds": round(time.monotonic() - start, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
-    result = {**_machine(load), **spent, "quick": chosen.quick, "seed": chosen.seed, "sections": list(chosen.only)}
-    _table(found, result)
-    text = json.dumps({**result, "rows": [asdict(row) for row in found]})
-    if chosen.json:
-        _write(chosen.json, text + "\n")
-    print(text)
-    return 0 if all(row.holds is not False for row in found) else 1
+    versions = machine("numpy", "scikit-learn", "scipy", load=load)
+    result = {**versions, **spent, "quick": chosen.quick, "seed": chosen.seed, "sections": list(chosen.only)}
+    keys = ("python", "scikit-learn", "cpus", "load_at_start", "cpu_seconds")
+    return told(found, result, "Self-play novelty", keys, chosen.json)
 
 
 def _shown(row: Row) -> Row:
     """Each figure as it comes: an interrupted run has not measured for nothing."""
     print(f"  {row.check}: {row.measured}", file=sys.stderr, flush=True)
     return row
-
-
-def _machine(load: float) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    versions = {name: version(name) for name in ("opensage", "numpy", "scikit-learn", "scipy")}
-    machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "load_at_start": round(load, 2)}
-    return {**versions, "python": platform.python_version(), **machine}
-
-
-def _table(found: Sequence[Row], result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    told = ", ".join(
-        f"{key} {result[key]}" for key in ("python", "scikit-learn", "cpus", "load_at_start", "cpu_seconds")
-    )
-    table = Table("check", "measured", "required", "holds", title="Self-play novelty", caption=told)
-    for row in found:
-        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
-    Console(stderr=True, width=180).print(table)
-
-
-def _write(path: Path, text: str) -> None:
-    from opensage.files import why
-
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)}; the object is on stdout too") from error
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import numpy as np
 
 from opensage_agents.selfplay.metrics import History, collapse_report
 from opensage_agents.selfplay.worlds import arms_of, simulate, summed
-from opensage_benchmarks.selfplay.row import Row, paired, spread
+from opensage_benchmarks.checks import Row
+from opensage_benchmarks.selfplay.statistics import paired, spread
 
 Runs = dict[str, list[History]]
 

@@ -13,7 +13,7 @@ import numpy as np
 from opensage_agents.selfplay import Encoder, HistoryBuffer, NoveltyReward, SeenDetector
 from opensage_agents.selfplay.kinds import KINDS
 from opensage_agents.selfplay.questions import NAMES, SKILLS, nonsense
-from opensage_benchmarks.selfplay.row import Row
+from opensage_benchmarks.checks import Row
 
 REQUIRED = ("ocsvm", "knn", "lof")
 """Kinds for which detection is required; the others are shown."""

@@ -1,26 +1,10 @@
-"""One figure of the benchmark."""
+"""Statistics over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure. `holds` is None where nothing is required, or nothing could be measured."""
-
-    check: str
-    measured: str
-    required: str = ""
-    holds: bool | None = None
-
-    def __post_init__(self) -> None:
-        """NumPy's truth values are no JSON, and none of them `is False`."""
-        if self.holds is not None:
-            object.__setattr__(self, "holds", bool(self.holds))
 
 
 def spread(values: Sequence[float]) -> str:
