@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from opensage.errors import ToolError
+from opensage.errors import ConfigError, ToolError
+from opensage.protocols import Sandbox
 from opensage.tools import ToolContext, tool
 from opensage_agents.judge_irt.scores import ScoreError
 
+MOST_BYTES = 1 << 26
 
-async def _local(context: ToolContext, path: str, folder: str) -> Path:
-    """A copy of a file of the workspace, under its own name."""
+
+async def fetched(sandbox: Sandbox, path: str, folder: Path) -> Path:
+    """A copy of a file of the workspace, under its own name.
+
+    Raises:
+        ScoreError: it cannot be read, or is larger than 64 MiB.
+    """
     try:
-        data = await context.sandbox.read_bytes(path)
+        data = await sandbox.read_bytes(path, 0, MOST_BYTES + 1)
     except OSError as error:
-        raise ToolError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ScoreError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise ScoreError(f"{path} is larger than {MOST_BYTES >> 20} MiB: use opensage judge fit")
     place = Path(tempfile.mkdtemp(dir=folder)) / Path(path).name
     place.write_bytes(data)
     return place
@@ -43,8 +53,9 @@ async def diagnose_judges(path: str, context: ToolContext, wide: bool = False, l
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return brief(fit_file(await _local(context, path, folder), wide=wide, levels=levels)["judges"])
-        except ScoreError as error:
+            place = await fetched(context.sandbox, path, Path(folder))
+            return brief((await asyncio.to_thread(fit_file, place, wide=wide, levels=levels))["judges"])
+        except ConfigError as error:
             raise ToolError(str(error).replace(f"{folder}/", "")) from error
 
 
@@ -62,9 +73,9 @@ async def align_judges(path: str, people: str, context: ToolContext, force: bool
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            files = await _local(context, path, folder), await _local(context, people, folder)
-            return brief(align_files(*files, force=force)["rows"])
-        except ScoreError as error:
+            files = [await fetched(context.sandbox, each, Path(folder)) for each in (path, people)]
+            return brief((await asyncio.to_thread(align_files, *files, force=force))["rows"])
+        except ConfigError as error:
             raise ToolError(str(error).replace(f"{folder}/", "")) from error
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import tempfile
 from pathlib import Path
 
+from opensage.errors import ConfigError
 from opensage.workflow import Outcome, Steps
 from opensage_agents.judge_irt.report import number
 from opensage_agents.judge_irt.run import align_files, fit_file
 from opensage_agents.judge_irt.scores import ScoreError
+from opensage_agents.judge_irt.tools import fetched
 
 _FILE = re.compile(r"[\w./-]+\.(?:csv|jsonl)\b")
-MOST_BYTES = 1 << 26
 
 
 async def judge_irt(steps: Steps) -> str | Outcome:
@@ -24,10 +26,10 @@ async def judge_irt(steps: Steps) -> str | Outcome:
         return await steps.loop()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            files = [await _fetched(steps, path, Path(folder), n) for n, path in enumerate(paths[:2])]
-            report = fit_file(files[0])
-            aligned = align_files(*files)["rows"] if len(files) == 2 else []
-        except ScoreError as error:
+            files = [await _fetched(steps, path, Path(folder)) for path in paths[:2]]
+            report = await asyncio.to_thread(fit_file, files[0])
+            aligned = (await asyncio.to_thread(align_files, *files))["rows"] if len(files) == 2 else []
+        except ConfigError as error:
             return Outcome("stuck", str(error).replace(f"{folder}/", ""), "The scores cannot be used.")
     out = str(Path(paths[0]).with_suffix(".report.json"))
     await steps.leave(out, json.dumps({**report, "alignment": aligned}) + "\n", say="The report stays.")
@@ -44,18 +46,12 @@ async def judge_irt(steps: Steps) -> str | Outcome:
     return "\n".join([*lines, f"Report: {out}"])
 
 
-async def _fetched(steps: Steps, path: str, folder: Path, number: int) -> Path:
+async def _fetched(steps: Steps, path: str, folder: Path) -> Path:
     """A copy of a score file, once the tool `read` may read it."""
     looked = await steps.call("read", {"path": path, "limit": 1}, say=f"Scores: {path}.")
     if not looked.ok:
         raise ScoreError(f"{path} cannot be read: {looked.text.strip().splitlines()[0] if looked.text else 'refused'}")
-    data = await steps.run.sandbox.read_bytes(path, 0, MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ScoreError(f"{path} is larger than {MOST_BYTES >> 20} MiB: use opensage judge fit")
-    place = folder / str(number) / Path(path).name
-    place.parent.mkdir()
-    place.write_bytes(data)
-    return place
+    return await fetched(steps.run.sandbox, path, folder)
 
 
 __all__ = ["judge_irt"]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from opensage.errors import ConfigError
+from opensage.files import read_text
 from opensage_agents.coder.examples import examples_in
 from opensage_agents.coder.functions import Place, functions_in, source_of
 from opensage_agents.pgs.properties import PropertyError
@@ -180,16 +182,12 @@ def text_of(path: Path, most: int = MOST_BYTES) -> str:
     """The text of a file.
 
     Raises:
-        TaskError: it cannot be read, is larger than that, or is no UTF-8.
+        TaskError: it cannot be read, is no regular file, is larger than that, or is no UTF-8.
     """
     try:
-        if path.stat().st_size > most:
-            raise TaskError(f"{path} is larger than {most >> 20} MiB: name a file of source text")
-        return path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{path} is not UTF-8 text: save it as such") from error
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror}") from error
+        return read_text(path, most)
+    except ConfigError as error:
+        raise TaskError(str(error)) from error
 
 
 def _from_json(path: Path, text: str) -> Task:

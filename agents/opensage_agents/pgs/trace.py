@@ -8,6 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opensage.files import read_regular
 from opensage_agents.pgs.properties import PropertyError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Trace:
     def _read(self, path: Path) -> None:
         from opensage_agents.pgs.asking import Answer
 
-        data = path.read_bytes() if path.exists() else b""
+        data = read_regular(path) if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):  # a line that a kill left half written
             with path.open("r+b") as file:

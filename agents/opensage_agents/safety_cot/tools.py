@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -40,7 +41,7 @@ def score_reply(prompt: str, thought: str, answer: str, rubric: list[str] | None
     return json.dumps({**{name: line[name] for name in SHOWN}, "reward": reward(scored.scores)})
 
 
-@tool(name="score_file")
+@tool(name="score_file", target="path")
 async def score_file(path: str, ctx: ToolContext) -> str:
     """Score a file of JSON lines (prompt, thought, answer) of the workspace: rates with intervals, as JSON.
 
@@ -49,15 +50,20 @@ async def score_file(path: str, ctx: ToolContext) -> str:
         ctx: Filled in by the kit.
     """
     try:
-        text = (await ctx.sandbox.read_bytes(path, 0, MOST_BYTES)).decode()
+        data = await ctx.sandbox.read_bytes(path, 0, MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ToolError(f"{path} is larger than {MOST_BYTES >> 20} MiB: score a part of it")
+        return await asyncio.to_thread(_scored, data.decode(), path)
     except OSError as error:
         raise ToolError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise ToolError(f"{path} is not UTF-8 text, or longer than {MOST_BYTES >> 20} MiB") from error
-    try:
-        samples = [sample_of(data, f"{path}, line {number}") for number, data in parse_lines(text, path)]
+        raise ToolError(f"{path} is not UTF-8 text: save it as such") from error
     except ConfigError as error:
         raise ToolError(str(error)) from error
+
+
+def _scored(text: str, path: str) -> str:
+    samples = [sample_of(data, f"{path}, line {number}") for number, data in parse_lines(text, path)]
     judge = TagJudge()
     found: dict[str, Any] = as_data(report([Scored.of(each, judged(judge, each)) for each in samples]))
     return json.dumps(found)

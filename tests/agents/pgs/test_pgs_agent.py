@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_bad_tasks_are_told(
     (tmp_path / "s.json").write_text("[]")
     assert main(["repair", str(tmp_path / name), "--script", str(tmp_path / "s.json")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "t.py")
+    (tmp_path / "s.json").write_text("[]")
+    assert main(["repair", str(tmp_path / "t.py"), "--script", str(tmp_path / "s.json")]) == 2
+    assert "not a regular file" in capsys.readouterr().err
 
 
 def test_bad_options_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

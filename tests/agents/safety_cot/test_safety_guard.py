@@ -17,6 +17,7 @@ from opensage_agents.safety_cot.guard import NOT_JUDGED, NOTICE, Guarded
 from opensage_agents.safety_cot.judges import TagJudge
 from opensage_agents.safety_cot.sample import Sample
 from opensage_agents.safety_cot.scores import Scores
+from opensage_agents.safety_cot.tools import TOOLS
 
 TASK = "Why was the treaty signed?"
 
@@ -159,6 +160,17 @@ def test_sub_agents_that_inherit_the_model_are_guarded_too(tmp_path: Path) -> No
         assert result.text == "Done."
         assert "HAZ" not in _log(folder)
         assert NOTICE in _log(folder)
+
+
+def test_a_file_that_is_too_large_is_not_scored_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensage_agents.safety_cot.tools.MOST_BYTES", 60)
+    (tmp_path / "r.jsonl").write_text('{"prompt": "a", "thought": "b", "answer": "c"}\n' * 2)
+    calls = [{"name": "score_file", "arguments": {"path": "r.jsonl"}}]
+    model = ScriptedModel([{"tool_calls": calls}, {"text": "done"}])
+    result = opensage.run("Score.", model=model, tools=TOOLS, workdir=tmp_path, sandbox="bubblewrap", memory=False)
+    said = next(event for event in result.events if event.type == "tool.result")
+    assert not said.ok
+    assert "is larger than" in said.text
 
 
 def test_the_agent_guards_itself_and_has_tools_to_score(tmp_path: Path) -> None:
