@@ -62,7 +62,7 @@ class Stock:
         enough = SLOW_WAY in self.names or 2 * len(self.names) >= self.config.properties_per_round
         if self.tester_failed or enough:
             return
-        proposal = await self.tester.propose(known=list(self.names))
+        proposal = await self.tester.propose(known=[*self.names, *self.suspects])
         if not proposal.properties:
             self.tester_failed = True
             self.notes.append("the Tester gave no property that can be read")
