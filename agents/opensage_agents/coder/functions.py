@@ -38,7 +38,16 @@ def functions_in(text: str) -> list[Place]:
     return sorted(found, key=lambda place: place.first)
 
 
-def _place(node: Function, owner: str) -> Place:
+def classes_in(text: str) -> list[Place]:
+    """The classes at the top of a file, in order; none when it is no Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [_place(node, "") for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def _place(node: Function | ast.ClassDef, owner: str) -> Place:
     first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
     return Place(owner + node.name, first, node.end_lineno or node.lineno)
 
@@ -55,19 +64,20 @@ def code_in(reply: str) -> str:
 
 
 def replaced(text: str, place: Place, reply: str) -> str:
-    """The file with the function as a reply writes it, and with the helpers and imports that come with it.
+    """The file with the function, or class, as a reply writes it, and with the helpers and imports that come with it.
 
-    A docstring that the reply leaves out stays. "" when the reply has no such function, or changes nothing.
+    A docstring that the reply leaves out stays. "" when the reply has none of that name, or changes nothing.
     """
     code = textwrap.dedent(code_in(reply))
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    found = [node for node in ast.walk(tree) if isinstance(node, Function) and node.name == place.short]
+    old = source_of(text, place)
+    kind = ast.ClassDef if isinstance(ast.parse(old).body[0], ast.ClassDef) else Function
+    found = [node for node in ast.walk(tree) if isinstance(node, kind) and node.name == place.short]
     if not found:
         return ""
-    old = source_of(text, place)
     new = _with_docstring(old, _lines(code, found[-1]))
     if _same(old, new):
         return ""
@@ -85,10 +95,10 @@ def _lines(code: str, node: ast.stmt) -> str:
 
 
 def _with_docstring(old: str, new: str) -> str:
-    """The new function with the docstring of the old one, if it has none."""
+    """What is new with the docstring of what is old, if it has none."""
     before, after = ast.parse(old).body[0], ast.parse(new).body[0]
-    assert isinstance(before, Function)
-    assert isinstance(after, Function)
+    assert isinstance(before, Function | ast.ClassDef)
+    assert isinstance(after, Function | ast.ClassDef)
     if (
         ast.get_docstring(before) is None
         or ast.get_docstring(after) is not None
@@ -101,8 +111,8 @@ def _with_docstring(old: str, new: str) -> str:
     return "\n".join([*lines[:at], *block, *lines[at:]])
 
 
-def _with_company(text: str, before: str, code: str, tree: ast.Module, chosen: Function) -> str:
-    """Imports and functions of the reply that the file does not have, put after the file's own imports."""
+def _with_company(text: str, before: str, code: str, tree: ast.Module, chosen: Function | ast.ClassDef) -> str:
+    """Imports, functions and classes of the reply that the file does not have, put after the file's own imports."""
     module = ast.parse(before)
     known = {node.name for node in module.body if isinstance(node, Function | ast.ClassDef)}
     imports = {ast.dump(node) for node in ast.walk(module) if isinstance(node, ast.Import | ast.ImportFrom)}
@@ -112,7 +122,7 @@ def _with_company(text: str, before: str, code: str, tree: ast.Module, chosen: F
         if node is not chosen
         and (
             (isinstance(node, ast.Import | ast.ImportFrom) and ast.dump(node) not in imports)
-            or (isinstance(node, Function) and node.name not in known)
+            or (isinstance(node, Function | ast.ClassDef) and node.name not in known)
         )
     ]
     if not extra:

@@ -36,7 +36,7 @@ def _root() -> None:
 @app.command("run")
 def run_command(
     task: Annotated[Path, typer.Argument(metavar="TASK|FILE", help="A task in JSON, or a Python file to repair.")],
-    function: Annotated[str, typer.Option("--function", "-f", help="The function that is meant in a file.")] = "",
+    function: Annotated[str, typer.Option("--function", "-f", help="The function or class in a file.")] = "",
     about: Annotated[str, typer.Option("--task", "-t", help="What it should do; else its docstring says so.")] = "",
     model: Annotated[str, typer.Option("--model", "-m", help="Of the Generator; as for `opensage run`.")] = "",
     tester_model: Annotated[str, typer.Option(help="Of the Tester, when it is another one.")] = "",
@@ -129,7 +129,8 @@ def told_round(each: Round, entry: str) -> str:
     if found:
         what = found["property"].replace("_", " ") or found["outcome"].replace("_", " ")
         result = f" == {found['result_repr'][:200]}" if found["result_repr"] else ""
-        lines += [f"  {what}: {entry}({found['args_repr'][:200]}){result}", f"  {found['message'][:300]}"]
+        call = found["args_repr"][:200] if found["stateful"] else f"{entry}({found['args_repr'][:200]})"
+        lines += [f"  {what}: {call}{result}", f"  {found['message'][:300]}"]
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from opensage_agents.coder.functions import functions_in, replaced
+from opensage_agents.coder.functions import classes_in, functions_in, replaced
 from opensage_agents.pgs.asking import Desk
 from opensage_agents.pgs.task import Task
 from opensage_agents.pgs.tester import FENCE, parsed
@@ -24,7 +24,7 @@ class Generator:
     async def write(self) -> str:
         """A first program, "" when no reply holds one."""
         prompt = (
-            f"Task:\n{self.task.description}\n\nWrite `{self.task.head}` in Python, with the imports it needs, "
+            f"Task:\n{self.task.description}\n\nWrite {_quoted(self.task.head)} in Python, with the imports it needs, "
             "in one ```python block."
         )
         return await self._program(prompt, "")
@@ -51,27 +51,37 @@ def program_in(reply: str, task: Task, code: str) -> str:
     """The last complete block of a reply that defines the function, put into the program that was there; "" for none.
 
     What the reply leaves out, such as helper classes and docstrings, stays. A function with another number of
-    arguments is not taken.
+    arguments is not taken, nor a class that lacks a method or has one with another number of arguments.
     """
+    short = task.entry_point.rpartition(".")[2]
+    places = classes_in if task.is_class else functions_in
     for block in reversed(FENCE.findall(reply) or [reply]):
-        place = next((each for each in functions_in(block) if each.short == task.entry_point.rpartition(".")[2]), None)
-        if place is None:
+        if all(each.short != short for each in places(block)):
             continue
         at = task.place_in(code)
         whole = (replaced(code, at, f"```python\n{block}\n```") or code) if at else block
-        if _arguments(whole, task) == (_arguments(code, task) or _arguments(whole, task)):
+        if _arguments(code, task).items() <= _arguments(whole, task).items():
             return whole if whole.endswith("\n") else whole + "\n"
     return ""
 
 
-def _arguments(code: str, task: Task) -> list[int]:
-    """How many arguments the function takes, [] when it is not there."""
+def _arguments(code: str, task: Task) -> dict[str, int]:
+    """How many arguments the function takes, or each public method of the class; {} when it is not there."""
     name = task.entry_point.rpartition(".")[2]
-    tree = parsed(code)
-    found = [
-        node for node in ast.walk(tree or ast.Module([], [])) if isinstance(node, ast.FunctionDef) and node.name == name
-    ]
-    return [len(node.args.args) + len(node.args.posonlyargs) for node in found[:1]]
+    kind = ast.ClassDef if task.is_class else ast.FunctionDef
+    tree = ast.walk(parsed(code) or ast.Module([], []))
+    found = next((node for node in tree if isinstance(node, kind) and node.name == name), None)
+    inside = found.body if isinstance(found, ast.ClassDef) else [found]
+    functions = [node for node in inside if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {
+        node.name: len(node.args.args) + len(node.args.posonlyargs)
+        for node in functions
+        if node is found or not node.name.startswith("_")
+    }
+
+
+def _quoted(head: str) -> str:
+    return f"this, whole,\n```python\n{head}\n```\n" if "\n" in head else f"`{head}`"
 
 
 def key_of(code: str) -> str:

@@ -20,7 +20,7 @@ from opensage_agents.pgs.asking import AgentAsker, Asker, BudgetSpent, Desk, Mod
 from opensage_agents.pgs.feedback import BLIND, REPEATED, WORSE, feedback
 from opensage_agents.pgs.generator import Generator, key_of
 from opensage_agents.pgs.properties import PropertyError, PropertySet
-from opensage_agents.pgs.report import FAILED, Report
+from opensage_agents.pgs.report import FAILED, Counterexample, Report
 from opensage_agents.pgs.result import Result, Round, Status
 from opensage_agents.pgs.stock import NOTHING, Stock
 from opensage_agents.pgs.task import PGSConfig, Task
@@ -76,13 +76,33 @@ class PGSWorkflow:
             SandboxError: no sandbox can be opened.
             PropertyError: the trace cannot be used, or properties written by hand.
         """
-        if self._properties is not None and self._properties.stateful:
-            raise PropertyError("machines can be checked, not repaired yet: give properties of a function")
+        _fits(task, self._properties)
         trace = Trace(self._trace, resume=self._resume)
         desk = Desk(self._askers, self.config, trace)
         result = await _Repair(task, self.config, desk, self._properties, self._on_round).run()
         trace.add("result", status=result.status, reason=result.reason, code=result.code, tokens=result.tokens)
         return result
+
+
+def _fits(task: Task, given: PropertySet | None) -> None:
+    """A class is judged by a machine, a function by properties of its calls.
+
+    Raises:
+        PropertyError: one of the two goes with the other.
+    """
+    stateful = given is not None and given.stateful
+    if task.is_class and not stateful:
+        raise PropertyError(
+            f"{task.entry_point} is a class: give a file with a machine of its calls (--properties FILE), or name one "
+            "of its methods"
+        )
+    if stateful and not task.is_class:
+        raise PropertyError(
+            f"the properties are a machine, and {task.entry_point} is no class of the program; without a program, "
+            f"give the signature `class {task.entry_point}:`"
+        )
+    if task.is_class and task.public_tests:
+        raise PropertyError("a class has no public tests: put them into the machine, as a rule")
 
 
 def _asker(given: Model | AgentSpec | Asker, options: dict[str, Any]) -> Asker:
@@ -197,7 +217,8 @@ class _Repair:
     async def _better(self, now: _Version) -> tuple[_Version, bool]:
         """The version to go on with, and whether that is an earlier one."""
         found = now.report.counterexample
-        if found is not None and found.args not in self.replay and is_literal(found.args_repr):
+        plain = found is not None and (found.stateful or is_literal(found.args_repr))
+        if found is not None and found.args not in self.replay and plain:
             self.replay.append(found.args)
         best = self.best
         if best is not None and best.code != now.code and self.config.revert_on_regression:
@@ -247,7 +268,7 @@ class _Repair:
 
     def _record(self, number: int, now: _Version, diff: str, prompt: str, note: str, tokens: int, began: float) -> None:
         found = now.report.counterexample
-        shown = {key: value for key, value in asdict(found).items() if key != "args"} if found else None
+        shown = _shown(found) if found else None
         done = Round(
             number, now.code, diff, now.report.status, self.stock.kept, dict(self.stock.dropped), shown, prompt, note,
             self.desk.tokens - tokens, round(time.monotonic() - began, 3),
@@ -256,6 +277,12 @@ class _Repair:
         self.desk.trace.add("round", **asdict(done))
         if self.on_round is not None:
             self.on_round(done)
+
+
+def _shown(found: Counterexample) -> dict[str, Any]:
+    """As plain data: arguments by their repr, the steps of a machine by theirs."""
+    data = {key: value for key, value in asdict(found).items() if key != "args"}
+    return {**data, "steps": repr(found.args)} if found.stateful else data
 
 
 def _diff(old: str, new: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from opensage_agents.pgs.properties import PropertySet
 from opensage_agents.pgs.written import as_pytest
+from opensage_agents.pgs.written_machine import machine_as_pytest
 
 Status = Literal[
     "solved", "solved_public_only", "budget", "cycle", "no_valid_property", "tester_failed", "generator_failed"
@@ -61,5 +62,9 @@ class Result:
 
     def write_tests(self, path: Path, module: str = "") -> None:
         """A pytest file with the surviving properties and the shrunk examples."""
-        found = [each.counterexample["args_repr"] for each in self.rounds if each.counterexample]
-        path.write_text(as_pytest(self.properties, found, module), encoding="utf-8")
+        found = [each.counterexample for each in self.rounds if each.counterexample]
+        if self.properties.stateful:
+            text = machine_as_pytest(self.properties, [each["steps"] for each in found], module)
+        else:
+            text = as_pytest(self.properties, [each["args_repr"] for each in found], module)
+        path.write_text(text, encoding="utf-8")

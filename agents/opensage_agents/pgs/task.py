@@ -12,7 +12,7 @@ from typing import Any, Literal
 from opensage.errors import ConfigError
 from opensage.files import read_text
 from opensage_agents.coder.examples import examples_in
-from opensage_agents.coder.functions import Place, functions_in, source_of
+from opensage_agents.coder.functions import Place, classes_in, functions_in, source_of
 from opensage_agents.pgs.properties import PropertyError
 from opensage_agents.pgs.report import Select
 
@@ -26,11 +26,11 @@ class TaskError(PropertyError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is wanted of one function.
+    """What is wanted of one function, or of one class.
 
     Attributes:
         description: what it should do, for both roles.
-        entry_point: its name.
+        entry_point: its name. A class is judged by machines, which are given; it has no public tests.
         code: the program to start from; None lets the Generator write it.
         public_tests: pairs `(args, result)` that are right and that both roles may see.
         signature: the `def` line, when there is no code to take it from.
@@ -46,14 +46,16 @@ class Task:
 
     @property
     def head(self) -> str:
-        """The function's `def` line: all that the Tester sees of the code."""
+        """The function's `def` line, of a class also those of its methods: all that the Tester sees of the code."""
         place = self.place_in(self.code or "")
         if place is None:
             return self.signature or f"def {self.entry_point}(...):"
-        node = ast.parse(source_of(self.code or "", place)).body[0]
-        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-        return f"def {place.short}({ast.unparse(node.args)}){returns}:"
+        return head_of(ast.parse(source_of(self.code or "", place)).body[0])
+
+    @property
+    def is_class(self) -> bool:
+        """Whether a class is meant."""
+        return self.head.startswith("class ")
 
     @property
     def parameters(self) -> list[str]:
@@ -62,13 +64,14 @@ class Task:
             node = ast.parse(f"{self.head.rstrip().rstrip(':')}: pass").body[0]
         except SyntaxError:
             return []
-        assert isinstance(node, ast.FunctionDef)
+        if not isinstance(node, ast.FunctionDef):
+            return []
         names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
         return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
     def place_in(self, code: str) -> Place | None:
-        """Where the function stands in a version of the program."""
-        return next((place for place in functions_in(code) if place.name == self.entry_point), None)
+        """Where the function, or class, stands in a version of the program."""
+        return place_of(code, self.entry_point)
 
     @classmethod
     def from_file(cls, path: Path, function: str = "", description: str = "") -> Task:
@@ -127,16 +130,32 @@ class PGSConfig:
     call_timeout: float = 1.0
 
 
+def place_of(code: str, name: str) -> Place | None:
+    """Where a function, a method or a class stands in a program."""
+    return next((place for place in (*functions_in(code), *classes_in(code)) if place.name == name), None)
+
+
+def head_of(node: ast.stmt) -> str:
+    """The `def` line of a function, or the outline of a class: its own line and those of its methods."""
+    if isinstance(node, ast.ClassDef):
+        bases = f"({', '.join(map(ast.unparse, node.bases))})" if node.bases else ""
+        heads = [head_of(each) for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return "\n".join([f"class {node.name}{bases}:", *(f"    {each} ..." for each in heads)])
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"def {node.name}({ast.unparse(node.args)}){returns}:"
+
+
 def from_code(text: str, function: str, description: str = "", public_tests: Sequence[Pair] = ()) -> Task:
-    """The task of a function in a program; what it should do is its docstring, or the last text of the file.
+    """The task of a function or class in a program; what it should do is its docstring, or the last text of the file.
 
     Raises:
         TaskError: there is no such function, or nothing says what it should do.
     """
-    place = next((each for each in functions_in(text) if each.name == function), None)
+    place = place_of(text, function)
     if place is None:
-        known = ", ".join(each.name for each in functions_in(text)) or "none, or it is no Python"
-        raise TaskError(f"the program has no function {function!r}; there are: {known}")
+        known = ", ".join(each.name for each in (*functions_in(text), *classes_in(text))) or "none, or it is no Python"
+        raise TaskError(f"the program has no function or class {function!r}; there are: {known}")
     told = description or _docstring(text, place) or _last_text(text)
     if not told:
         raise TaskError(f"nothing says what {function} should do: give it a docstring, or a description")
@@ -162,7 +181,8 @@ def _pair(call: str, expected: str) -> Pair | None:
 
 def _docstring(text: str, place: Place) -> str:
     node = ast.parse(source_of(text, place)).body[0]
-    return (ast.get_docstring(node) or "").strip() if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return (ast.get_docstring(node) or "").strip() if isinstance(node, kinds) else ""
 
 
 def _last_text(text: str) -> str:

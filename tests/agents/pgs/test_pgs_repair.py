@@ -290,14 +290,6 @@ def test_kept_properties_may_have_any_name_and_see_the_arguments_after(tmp_path:
     assert "touched" in _pytest(tmp_path).stdout
 
 
-def test_machines_are_not_repaired() -> None:
-    machine = PropertySet.from_source(
-        'TARGET = "Stack"\nclass Machine(StatefulMachine):\n    @rule()\n    def go(self):\n        self.call("go")\n'
-    )
-    with pytest.raises(PropertyError, match="checked, not repaired"):
-        ran([], [], properties=machine)
-
-
 def test_properties_by_hand_need_no_tester() -> None:
     hand = PropertySet.from_source(
         'TARGET = "ordered"\nSTRATEGY = st.tuples(st.lists(st.integers(0, 9)))\n'
