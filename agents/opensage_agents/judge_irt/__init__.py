@@ -11,6 +11,7 @@ from opensage.lazy import lazily
 
 if TYPE_CHECKING:
     from opensage_agents.judge_irt.alignment import Alignment, align
+    from opensage_agents.judge_irt.chance import Chance, chance_of
     from opensage_agents.judge_irt.collecting import Bounds, Collected, Plan, acollect, collect, score_in
     from opensage_agents.judge_irt.consistency import (
         Diagnosis,
@@ -32,6 +33,7 @@ _HOMES = {
     "JUDGE_TOOLS": "tools",
     "Alignment": "alignment",
     "Bounds": "collecting",
+    "Chance": "chance",
     "Collected": "collecting",
     "Diagnosis": "consistency",
     "GradedResponseModel": "model",
@@ -44,6 +46,7 @@ _HOMES = {
     "align_files": "run",
     "align_judges": "tools",
     "bootstrap": "consistency",
+    "chance_of": "chance",
     "collect": "collecting",
     "diagnose": "consistency",
     "diagnose_judges": "tools",
@@ -60,6 +63,7 @@ __all__ = [
     "JUDGE_TOOLS",
     "Alignment",
     "Bounds",
+    "Chance",
     "Collected",
     "Diagnosis",
     "GradedResponseModel",
@@ -72,6 +76,7 @@ __all__ = [
     "align_files",
     "align_judges",
     "bootstrap",
+    "chance_of",
     "collect",
     "diagnose",
     "diagnose_judges",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from opensage_agents.judge_irt.collecting import Collected
 
@@ -108,6 +109,7 @@ def fit_command(
     rho_min: RhoMin = 0.70,
     drop_constant: Drop = False,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the samples, for intervals.")] = 0,
+    chance: Annotated[int, typer.Option(min=0, help="Ideal judges: how large is C_V by chance? 0 for none.")] = 40,
     seed: Annotated[int, typer.Option(help="Of resamples and draws.")] = 0,
     plot: Plot = None,
     html: Html = None,
@@ -116,13 +118,30 @@ def fit_command(
     """Diagnose each judge and criterion of a file. Exit code: 0 ok, 2 bad input, 3 not converged."""
     from opensage_agents.judge_irt.run import fit_file
 
-    report = fit_file(
-        scores, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide, levels=levels,
-        method=cast("Any", method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant, resamples=bootstrap,
-        seed=seed,
-    )  # fmt: skip
+    with _progress() as begin:
+        report = fit_file(
+            scores, columns=_columns(judge_col, criterion_col, sample_col, prompt_col, score_col), wide=wide,
+            levels=levels, method=cast("Any", method), cv_max=cv_max, rho_min=rho_min, drop_constant=drop_constant,
+            resamples=bootstrap, chance=chance, seed=seed, begin=begin,
+        )  # fmt: skip
     _write(out, report)
     _show(report, plot, html, as_json)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int], Callable[[], None]]]:
+    """Bars on standard error, gone when all is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def begin(what: str, steps: int) -> Callable[[], None]:
+            task = bars.add_task(what, total=steps)
+            return lambda: bars.advance(task)
+
+        yield begin
 
 
 def _columns(judge: str, criterion: str, sample: str, prompt: str, score: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,8 +174,9 @@ class Interval:
 
 
 def bootstrap(
-    fn: Callable[[Floats], Mapping[str, float]], scores: ArrayLike, n: int = 200, seed: int = 0, level: float = 0.95
-) -> dict[str, Interval]:
+    fn: Callable[[Floats], Mapping[str, float]], scores: ArrayLike, n: int = 200, seed: int = 0, level: float = 0.95,
+    step: Callable[[], None] = lambda: None,
+) -> dict[str, Interval]:  # fmt: skip
     """Percentile intervals of what `fn` computes, by resampling samples (rows), never cells.
 
     Args:
@@ -183,6 +185,7 @@ def bootstrap(
         n: resamples, at least 20.
         seed: of the resampling.
         level: of the intervals.
+        step: called after each resample.
 
     Raises:
         ScoreError: bad arguments, or fewer than half of the resamples could be computed.
@@ -193,10 +196,9 @@ def bootstrap(
     rng, found = np.random.default_rng(seed), []
     for _ in range(n):
         rows = rng.integers(len(matrix), size=len(matrix))
-        try:
+        with contextlib.suppress(ScoreError):
             found.append(dict(fn(matrix[rows])))
-        except ScoreError:
-            continue
+        step()
     if 2 * len(found) < n:
         raise ScoreError(f"only {len(found)} of {n} resamples could be computed: there are too few samples")
     return {name: _interval([each[name] for each in found], level, n) for name in found[0]}

@@ -55,16 +55,16 @@ def target(data: Patterns, p: int, grid: Grid, priors: bool) -> Objective:
     return value
 
 
-def maximise(scores: Coded, grid: Grid, priors: bool, start: Floats | None = None) -> Fit:
-    """The best of several starts, or of one that is given."""
+def maximise(scores: Coded, grid: Grid, priors: bool, start: Floats | None = None, end: float = 1e-9) -> Fit:
+    """The best of several starts, or of one that is given; `end` is the gradient at which a climb ends."""
     starts = [_start(scores, a, grid) for a in STARTS] if start is None else [start]
-    fits = [_climb(scores, grid, priors, each) for each in starts]
+    fits = [_climb(scores, grid, priors, each, end) for each in starts]
     best = max(fits, key=lambda fit: fit.objective)
     gap = best.objective - min(fit.objective for fit in fits)
     return replace(best, iterations=sum(fit.iterations for fit in fits), other=gap)
 
 
-def _climb(scores: Coded, grid: Grid, priors: bool, start: Floats) -> Fit:
+def _climb(scores: Coded, grid: Grid, priors: bool, start: Floats, end: float) -> Fit:
     from scipy.optimize import minimize
 
     data, p = Patterns.of(scores.levels, scores.k), len(scores.variants)
@@ -75,7 +75,7 @@ def _climb(scores: Coded, grid: Grid, priors: bool, start: Floats) -> Fit:
         return -value / total, -gradient / total
 
     bounds = _bounds(scores, grid, priors)
-    options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": 0.0, "gtol": 1e-9, "maxcor": 30}
+    options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": 0.0, "gtol": end, "maxcor": 30}
     low, high = np.array(bounds).T
     found = minimize(fall, np.clip(start, low, high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     free = np.asarray(found.x, dtype=float)

@@ -88,6 +88,21 @@ class GradedResponseModel:
             self.warnings_ += self.draws_.warnings
         return self
 
+    def fit_near(self, scores: ArrayLike, slopes: Floats, thresholds: Floats) -> GradedResponseModel:
+        """A quick estimate from where it must lie: one climb on the grid as it is, to a gradient of 1e-6.
+
+        Args:
+            scores: as for `fit`; every method but "mml" has the priors.
+            slopes: (P,) where the climb begins.
+            thresholds: (P, K - 1), likewise.
+
+        Raises:
+            ScoreError: the scores cannot be used.
+        """
+        data, grid = coded(scores, self.n_categories, least=2), Grid.of(self.n_quad, self.theta_max)
+        self._keep(data, maximise(data, grid, self.method != "mml", curves.packed(slopes, thresholds), 1e-6), grid)
+        return self
+
     def _refined(self, data: Coded) -> tuple[Grid, Fit, float]:
         """A fit on a grid that is fine enough for it, and what doubling it would still change."""
         n, start = self.n_quad, None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opensage_agents.judge_irt.alignment import Alignment
+from opensage_agents.judge_irt.chance import Chance
 from opensage_agents.judge_irt.consistency import VERDICTS, Diagnosis, Interval
 from opensage_agents.judge_irt.model import GradedResponseModel, read_json
 from opensage_agents.judge_irt.scores import ScoreError, plain
@@ -22,9 +24,11 @@ ALIGNMENT = "opensage-judge-alignment/1"
 
 
 def judge_row(
-    judge: str, criterion: str, found: Diagnosis, intervals: Mapping[str, Interval] | None = None
-) -> dict[str, Any]:
+    judge: str, criterion: str, found: Diagnosis, intervals: Mapping[str, Interval] | None = None,
+    chance: Chance | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """One judge on one criterion, as JSON data."""
+    told = found.warnings + (chance.told(found) if chance else [])
     row = {
         "judge": judge, "criterion": criterion, "verdict": found.verdict, "meaning": VERDICTS[found.verdict],
         "cv": found.cv, "rho": found.rho, "cv_max": found.cv_max, "rho_min": found.rho_min,
@@ -33,7 +37,8 @@ def judge_row(
         "classical": dict(found.classical),
         "counts": {"samples": len(found.data.ids), "dropped": found.data.dropped, "variants": len(found.data.variants),
                    "scores": int((found.data.levels > 0).sum()), "missing": int((found.data.levels == 0).sum())},
-        "theta": dict(zip(found.data.ids, found.theta, strict=True)), "warnings": found.warnings,
+        "theta": dict(zip(found.data.ids, found.theta, strict=True)), "warnings": told,
+        "chance": asdict(chance) if chance else None,
         "model": found.model.as_dict(),
     }  # fmt: skip
     return {name: plain(value) for name, value in row.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from opensage_agents.judge_irt.alignment import align
+from opensage_agents.judge_irt.chance import chance_of
 from opensage_agents.judge_irt.consistency import CV_MAX, RHO_MIN, bootstrap, diagnose, phase_one_figures
 from opensage_agents.judge_irt.model import Method
 from opensage_agents.judge_irt.reading import Columns, ScoreFile, read_scores
@@ -25,9 +26,14 @@ def fit_file(
     rho_min: float = RHO_MIN,
     drop_constant: bool = False,
     resamples: int = 0,
+    chance: int = 40,
     seed: int = 0,
+    begin: Callable[[str, int], Callable[[], None]] = lambda _what, _steps: lambda: None,
 ) -> dict[str, Any]:
     """Diagnose every judge and criterion of a score file; the report as JSON data.
+
+    `resamples` gives intervals; `chance` ideal judges say how large C_V is without any effect of wording, 0 for none.
+    Of what takes long, `begin` is told the name and the number of steps; what it returns is called after each.
 
     Raises:
         ScoreError: the file or its scores cannot be used.
@@ -36,11 +42,13 @@ def fit_file(
     rows = []
     for (judge, criterion), data in file.tables(levels, drop_constant=drop_constant).items():
         found = diagnose(data, cv_max, rho_min, method=method, seed=seed)
-        spread = None
+        spread = ideal = None
         if resamples:
             figures = phase_one_figures(data.k, method="map" if method == "bayes" else method)
-            spread = bootstrap(figures, data.matrix(), resamples, seed)
-        rows.append(judge_row(judge, criterion, found, spread))
+            spread = bootstrap(figures, data.matrix(), resamples, seed, step=begin(f"{judge}: intervals", resamples))
+        if chance:
+            ideal = chance_of(found, chance, seed, begin(f"{judge}: ideal judges", chance))
+        rows.append(judge_row(judge, criterion, found, spread, ideal))
     return report_of(rows, data=file.path.name, sha256=file.sha256, seed=seed)
 
 

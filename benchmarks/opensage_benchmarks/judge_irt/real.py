@@ -17,13 +17,25 @@ from typing import Any
 from opensage.errors import OpenSageError
 from opensage.files import write_whole
 from opensage.models import open_model
-from opensage_agents.judge_irt import Bounds, Plan, ScoreError, align, collect, diagnose, read_items, wordings
+from opensage_agents.judge_irt import (
+    Bounds,
+    Plan,
+    ScoreError,
+    align,
+    chance_of,
+    collect,
+    diagnose,
+    read_items,
+    wordings,
+)
 from opensage_agents.judge_irt.collecting import Collected
 from opensage_agents.judge_irt.reading import read_scores
 from opensage_agents.judge_irt.report import aligned_table, alignment_row, judge_row, page, report_of, table
 from opensage_agents.judge_irt.scores import Coded, coded
 
 LEVELS = 5
+CHANCE = 100
+"""Ideal judges, for how large C_V is by chance."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +83,8 @@ def _judged(scores: Path, grades: Coded, found: Collected, seed: int) -> dict[st
         own = replace(file, cells=tuple(cell for cell in file.cells if cell.judge == name))
         try:
             ((judge, criterion), data), *_ = own.tables(LEVELS, drop_constant=True).items()
-            judges.append(judge_row(judge, criterion, diagnose(data)))
+            first = diagnose(data)
+            judges.append(judge_row(judge, criterion, first, chance=chance_of(first, CHANCE, seed)))
             aligned.append(alignment_row(judge, criterion, align(data, grades, force=True)))
         except ScoreError as error:
             refused[name] = str(error)
