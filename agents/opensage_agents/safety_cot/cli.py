@@ -142,6 +142,7 @@ def report_command(
     by: Annotated[str, typer.Option(help="Field of meta whose values are compared, e.g. policy.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the rates: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Rates with intervals, and what a look at answers alone would miss. Exit code: 0 done, 2 bad input."""
     from opensage_agents.safety_cot.records import read_lines, scored_of
@@ -150,6 +151,10 @@ def report_command(
     _checked_weights(tau)
     samples = [scored_of(data, f"{scores}, line {number}") for number, data in read_lines(scores)]
     found = report(samples, by=by, tau=tau, seed=seed)
+    if plot is not None:
+        from opensage_agents.safety_cot.plots import plotted
+
+        plotted(found, plot)
     if as_json:
         import json
 

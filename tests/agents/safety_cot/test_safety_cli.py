@@ -45,6 +45,19 @@ def test_score_reward_and_report_of_a_file(tmp_path: Path, capsys: pytest.Captur
     assert "mean reward 0.00; a judge of the answer alone would give 2.00" in text
 
 
+def test_a_report_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores, picture = tmp_path / "s.jsonl", tmp_path / "rates.svg"
+    replies = _write(tmp_path / "r.jsonl", {**CLEAN, "meta": {"policy": "one"}}, {**LEAK, "meta": {"policy": "two"}})
+    assert main(["safety", "score", str(replies), "--judge", "tags", "-o", str(scores)]) == 0
+    assert main(["safety", "report", str(scores), "--by", "policy", "--plot", str(picture)]) == 0
+    drawn = picture.read_text()
+    assert all(f"<!-- {text} -->" in drawn for text in ("one", "two", "benign prompts declined"))
+    for name, said in (("rates.txt", "end its name in png, svg, pdf"), ("none/rates.png", "cannot be written")):
+        assert main(["safety", "report", str(scores), "--plot", str(tmp_path / name)]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["safety", "report", str(_write(tmp_path / "e.jsonl")), "--plot", str(picture)]) == 2
+
+
 def test_synth_writes_prompts_that_score_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "d.jsonl"
     assert main(["safety", "synth", "-n", "64", "-o", str(out), "--seed", "3"]) == 0
