@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from opensage_toolkits.arm.attention import ARMAttention
 from opensage_toolkits.arm.config import ARMConfig
 from opensage_toolkits.arm.memory import RoutedMemory
@@ -228,4 +229,6 @@ def test_a_read_says_its_weights() -> None:
     _, told = memory.read(state, torch.ones(2, 4, 6, dtype=torch.float64), M=1)
     assert (told["weights"] > 0).sum(-1).max() == 1
     assert torch.allclose(told["weights"].sum(-1) + told["recent"].sum(-1), torch.ones(2, 4, dtype=torch.float64))
-    assert torch.isfinite(memory.write(memory.init(2, torch.float64), tokens(1)[:, 0], k, k, hard=False).slots.keys).all()
+    assert torch.isfinite(
+        memory.write(memory.init(2, torch.float64), tokens(1)[:, 0], k, k, hard=False).slots.keys
+    ).all()

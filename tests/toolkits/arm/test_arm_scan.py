@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from opensage_toolkits.arm.reference import routed_memory_reference
 from opensage_toolkits.arm.scan import Reading, Slots, decay, routed_memory_scan
-from torch import Tensor
 
 GATES = {
     "random": lambda shape, g: torch.rand(shape, generator=g, dtype=torch.float64),

@@ -167,9 +167,7 @@ class ARMAttention(nn.Module):
             return Reading(config.mass_bias, choice=reads[:, None, None], grid=config.grid)
         return Reading(config.mass_bias, most=config.most_read if config.read == "topm" else None)
 
-    def _windows(
-        self, k: Tensor, v: Tensor, real: Tensor, state: ARMState
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
+    def _windows(self, k: Tensor, v: Tensor, real: Tensor, state: ARMState) -> tuple[Tensor, Tensor, Tensor] | None:
         """For each token the last `window` ones, itself included: [B, K, T, W, D] twice, and [B, T, W]."""
         size = self.config.window
         if not size:

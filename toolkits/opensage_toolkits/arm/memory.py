@@ -108,9 +108,7 @@ class RoutedMemory(nn.Module):
         last = torch.full(slots.mass.shape, -1, dtype=torch.int64, device=device)
         return ARMState(slots, last, 0, recent, recent, real, slots if config.gate == "token+slot" else None)
 
-    def route(
-        self, h: Tensor, k: Tensor, tau: float | None = None, generator: torch.Generator | None = None
-    ) -> Choice:
+    def route(self, h: Tensor, k: Tensor, tau: float | None = None, generator: torch.Generator | None = None) -> Choice:
         """A slot for each token: of hidden states [B, T, d], or of keys [B, K, T, D]."""
         return choose(self.router(k if self.config.router_in == "key" else h), tau, generator)
 
@@ -131,7 +129,8 @@ class RoutedMemory(nn.Module):
         Args:
             state: what is held; it is not changed.
             h: [B, d] hidden states.
-            k, v: [B, K, D].
+            k: [B, K, D] keys.
+            v: [B, K, D] values.
             hard: one slot; otherwise all of them, by their probability, as a comparison.
             tau: samples the slot at this temperature; None takes the most probable one.
             generator: of the sampling.

@@ -28,7 +28,7 @@ class PeerAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, d] to [B, T, d]."""
         q, k, v = (to(x).unflatten(-1, (-1, self.dim)).transpose(1, 2) for to in (self.to_q, self.to_k, self.to_v))
-        return self.to_out(self.peer(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.to_out(self.peer(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):

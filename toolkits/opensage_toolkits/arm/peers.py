@@ -74,11 +74,11 @@ def evicting(size: int, worth: str, seed: int = 0) -> Peer:
     if worth not in ("h2o", "tova", "random", "merge"):
         raise ValueError(f"worth is {worth!r}: it is h2o, tova, random or merge")
 
-    @torch.no_grad()
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         cache, outs = _Cache(size, worth, torch.Generator().manual_seed(seed)), []
-        for t in range(q.shape[2]):
-            outs.append(cache.step(q[:, :, t], k[:, :, t], v[:, :, t]))
+        with torch.no_grad():
+            for t in range(q.shape[2]):
+                outs.append(cache.step(q[:, :, t], k[:, :, t], v[:, :, t]))
         return torch.stack(outs, 2)
 
     return run
@@ -161,7 +161,11 @@ def of_budget(name: str, numbers: int, dim: int) -> tuple[Peer, int]:
     """
     each = 2 * dim + (1 if name in ("h2o", "merge") else 0)
     size = numbers // each
-    fixed: dict[str, tuple[Peer, int]] = {"full": (full, -1), "linear": (linear, dim * (dim + 1)), "delta": (delta, dim * dim)}
+    fixed: dict[str, tuple[Peer, int]] = {
+        "full": (full, -1),
+        "linear": (linear, dim * (dim + 1)),
+        "delta": (delta, dim * dim),
+    }
     if name in fixed:
         return fixed[name]
     if size < 1:

@@ -32,7 +32,7 @@ class MemoryPolicy(nn.Module):
     def forward(self, h: Tensor, entropy: Tensor | None = None) -> Tensor:
         """Logits [B, T, G] of hidden states [B, T, d] and the router's entropy [B, T]; zeros when it is not given."""
         told = h.new_zeros(h.shape[:2]) if entropy is None else entropy
-        return self.inner(torch.cat([h, told.unsqueeze(-1)], -1))  # type: ignore[no-any-return]
+        return self.inner(torch.cat([h, told.unsqueeze(-1)], -1))
 
     def choice(self, logits: Tensor, tau: float | None, generator: torch.Generator | None = None) -> Tensor:
         """One-hot rows over the grid, [B, T, G]: sampled with a gradient at a temperature, the highest without."""

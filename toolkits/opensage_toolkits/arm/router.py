@@ -92,6 +92,7 @@ def balance_loss(choice: Choice, real: Tensor) -> Tensor:
     """`S * sum_y f_y p_y`: share of tokens that go to a leaf times its mean probability; 1 when all are used alike.
 
     Args:
+        choice: of the leaves.
         real: [B, T], which tokens count.
     """
     counted = real[:, None, :, None].to(choice.w.dtype)

@@ -69,7 +69,8 @@ def routed_memory_scan(
 
     Args:
         q: [B, H, T, D] queries; H is a multiple of K, the heads of the memory.
-        k, v: [B, K, T, D] what is written.
+        k: [B, K, T, D] keys that are written.
+        v: [B, K, T, D] values, likewise.
         w: [B, K, T, S] weights of the slots of each write, a one-hot row or a soft one; a row of zeros writes nothing.
         gamma: [B, K, T] gates in [0, 1].
         chunk: tokens that are scanned at once; memory grows as `T * chunk * S`.
@@ -106,7 +107,11 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, w: Tensor, gamma: Tensor) -> N
     if any(len(shape) != 4 for name, shape in shapes.items() if name != "gamma") or len(shapes["gamma"]) != 3:
         raise ValueError(f"q, k, v and w have 4 dimensions and gamma 3, not {shapes}")
     batch, heads, steps, dim = shapes["k"]
-    wanted = {"v": (batch, heads, steps, dim), "w": (batch, heads, steps, shapes["w"][-1]), "gamma": (batch, heads, steps)}
+    wanted = {
+        "v": (batch, heads, steps, dim),
+        "w": (batch, heads, steps, shapes["w"][-1]),
+        "gamma": (batch, heads, steps),
+    }
     for name, shape in wanted.items():
         if shapes[name] != shape:
             raise ValueError(f"{name} is {shapes[name]}, but k of {shapes['k']} wants {shape}")
@@ -129,6 +134,13 @@ def scan_chunk(
     """One chunk of `routed_memory_scan`.
 
     Args:
+        q: [B, H, C, D].
+        k: [B, K, C, D].
+        v: [B, K, C, D].
+        w: [B, K, C, S].
+        gamma: [B, K, C].
+        start: the slots before it.
+        reading: how they are read.
         window: keys and values [B, K, T, W, D] that each token also reads, and which are real [B, T, W].
     """
     scale = 1.0 / math.sqrt(k.shape[-1]) if reading.scale is None else reading.scale
@@ -187,9 +199,7 @@ def safe(mass: Tensor) -> Tensor:
     return torch.where(mass > 0, mass, torch.ones_like(mass))
 
 
-def _window_scores(
-    grouped: Tensor, window: tuple[Tensor, Tensor, Tensor] | None, scale: float
-) -> Tensor | None:
+def _window_scores(grouped: Tensor, window: tuple[Tensor, Tensor, Tensor] | None, scale: float) -> Tensor | None:
     if window is None:
         return None
     score = torch.einsum("bkgtd,bktwd->bkgtw", grouped, window[0]) * scale
@@ -202,6 +212,7 @@ def weights(score: Tensor, mass: Tensor, reading: Reading, recent: Tensor | None
     Args:
         score: [..., S] of the slots.
         mass: [..., S]; a slot of mass 0 gets exactly nothing.
+        reading: which slots are read.
         recent: [..., W] scores of recent tokens, -inf for those that are none.
 
     Returns:
