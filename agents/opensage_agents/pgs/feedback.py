@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from opensage_agents.pgs.properties import Property, PropertySet
 from opensage_agents.pgs.report import Counterexample, Report
 from opensage_agents.pgs.tester import SLOW_WAY, shown
 
 _MOST = 600
+_NEXT = re.compile(r"; (?=\w+\.|\w+ = |raises\()")
+"""Between two calls of a sequence; a text that is passed may hold a semicolon of its own."""
 REPEATED = "You have written this very program before, and it was wrong in the same way: change something else."
 WORSE = "Your last repair was worse and was taken back; this is the program from before it."
 BLIND = "It does not do what the task asks. Nothing more is known."
@@ -37,7 +40,7 @@ def _called(found: Counterexample, propset: PropertySet) -> str:
     text = _cut(found.written(propset.entry.rpartition(".")[2]))
     if not found.stateful:
         return f"For this input\n    {text}"
-    return "After these calls, the last of them,\n    {}".format(text.replace("; ", "\n    "))
+    return "After these calls, the last of them,\n    {}".format(_NEXT.sub("\n    ", text))
 
 
 def _misused(call: str, found: Counterexample, propset: PropertySet) -> str:

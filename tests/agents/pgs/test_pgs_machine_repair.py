@@ -66,6 +66,12 @@ def test_machines_with_bundles_and_beginnings_are_kept_too(tmp_path: Path) -> No
         assert told in (done := _pytest(tmp_path)).stdout, done.stdout
 
 
+def test_a_text_with_a_semicolon_is_shown_whole() -> None:
+    text = STACK.replace("st.integers(0, 9)", 'st.just("a; b")').replace('pop(), "not the last"', 'pop() + "!"')
+    _, prompts = ran(RIGHT, [BUGGY] * 6, text)
+    assert "    s.push('a; b')\n    s.pop()\nreturns" in prompts[0]
+
+
 def test_a_class_is_written_from_its_outline() -> None:
     outline = "class Stack:\n    def push(self, value): ...\n    def pop(self): ..."
     result, prompts = ran(None, [BUGGY, RIGHT], signature=outline)
