@@ -16,6 +16,7 @@ from opensage_toolkits.arm.config import ARMConfig
 from opensage_toolkits.arm.model import TinyModel, Training, train
 from opensage_toolkits.arm.peers import delta, evicting, full, linear, of_budget, sinks, window
 from opensage_toolkits.arm.policy import train_policy
+from opensage_toolkits.arm.prices import priced
 from opensage_toolkits.arm.tools import recall, size
 from opensage_toolkits.arm.trials import Trial, tried
 
@@ -159,6 +160,14 @@ def test_a_price_lowers_what_is_read() -> None:
     assert means[1] < 0.5 * means[0]
     with pytest.raises(ValueError, match="price is"):
         train_policy(memory.policy.parameters(), forward, steps=1, price=-1.0)
+
+
+def test_prices_are_laid_on_one_memory() -> None:
+    rows = priced(Trial("arm", "mqar", steps=2), (0.0, 5.0), steps=40)
+    assert [row["price"] for row in rows] == [None, 0.0, 5.0]
+    assert rows[0]["easy_M"] == rows[0]["hard_M"] == 16
+    assert rows[2]["hard_M_all_tokens"] < rows[1]["hard_M_all_tokens"]
+    assert all(1 <= row["easy_M"] <= 16 for row in rows)
 
 
 def test_a_trial_says_what_it_did() -> None:

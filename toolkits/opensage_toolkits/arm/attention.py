@@ -23,6 +23,7 @@ class Aux:
         entropy: of the router, mean in nats.
         gamma: [B, K, T] the gates.
         M: mean number of slots that a token reads at most; S when all are.
+        read: of each token, [B, T]; None without a policy.
         counts: [K, S] how many tokens each slot got.
     """
 
@@ -30,6 +31,7 @@ class Aux:
     entropy: Tensor
     gamma: Tensor
     M: Tensor
+    read: Tensor | None
     counts: Tensor
 
 
@@ -196,8 +198,9 @@ class ARMAttention(nn.Module):
     def _aux(self, choice: Choice, gamma: Tensor, reads: Tensor | None, real: Tensor) -> Aux:
         slots, counted = self.config.slots, real.to(gamma.dtype)
         mean = gamma.new_tensor(float(self.config.most_read or slots))
-        if reads is not None and self.policy is not None:
-            mean = (self.policy.mean(reads) * counted).sum() / counted.sum()
+        read = None if reads is None or self.policy is None else self.policy.mean(reads)
+        if read is not None:
+            mean = (read * counted).sum() / counted.sum()
         undecided = (entropy(choice.log_p).mean(1) * counted).sum() / counted.sum()
         balance = self.config.balance * balance_loss(choice, real)
-        return Aux(balance, undecided, gamma, mean, choice.w.detach().round().sum((0, 2)))
+        return Aux(balance, undecided, gamma, mean, read, choice.w.detach().round().sum((0, 2)))

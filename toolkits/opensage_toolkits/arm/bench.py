@@ -45,6 +45,15 @@ def ablation(quick: bool) -> list[dict[str, Any]]:
     return [tried(Trial("arm", "mqar", steps=steps, **kind)) for kind in kinds]
 
 
+def prices(quick: bool) -> list[dict[str, Any]]:
+    """A policy for several prices of reading, on one pair and on eight."""
+    from .prices import priced
+    from .trials import Trial
+
+    steps, several = (250, (0.0, 1.0)) if quick else (1000, (0.0, 0.03, 0.1, 0.3, 1.0))
+    return priced(Trial("arm", "mqar", steps=steps), several, 60 if quick else 300)
+
+
 def decoding(quick: bool) -> dict[str, Any]:
     """CPU time of a decoded token and bytes of the state, after few tokens and after many, beside full attention."""
     import torch
@@ -118,7 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     begun, rows = time.process_time(), recall(wish.quick, (0,) if wish.quick else (0, 1))
     report = {
         "torch": torch.__version__, "threads": torch.get_num_threads(), "quick": wish.quick, "recall": rows,
-        "ablation": ablation(wish.quick), "decoding": decoding(wish.quick),
+        "ablation": ablation(wish.quick), "prices": prices(wish.quick),
+        "decoding": decoding(wish.quick),
     }  # fmt: skip
     if wish.plot is not None:
         plotted(rows, wish.plot)
