@@ -1,6 +1,8 @@
 """`python -m opensage_benchmarks.judge_irt`: a table on stderr, one JSON object on stdout. No model is asked.
 
-Exit code: 0 all that is required holds, 1 something does not, 2 bad input.
+Exit code: 0 what is said to hold holds, 1 something of it does not, 2 bad input. Recovery and the cells of the
+diagnosis decide at the seeds 0 to 4 alone; at others they are counted, with intervals. That we are five times faster
+than mirt is known not to hold, and shown so.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from pathlib import Path
 from opensage.errors import OpenSageError
 from opensage_benchmarks.checks import Row, machine, told
 from opensage_benchmarks.judge_irt import rows
+
+FRESH = 100
+"""First of the seeds that nothing was stated for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,13 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _rows(chosen: argparse.Namespace) -> Iterator[Row]:
     first, quick = chosen.seed, chosen.quick
-    few, many = range(first, first + 3), range(first, first + (3 if quick else 5))
+    few = range(first, first + 3)
     science = rows.read_science(chosen.data)
     yield rows.reference(science)
-    yield rows.recovery(many)
+    if first == 0:
+        yield rows.recovery(few if quick else range(5))
+        yield from rows.cells(few)
+    if first or not quick:
+        yield from rows.fresh(range(first or FRESH, (first or FRESH) + (5 if quick else 20)))
     yield rows.probabilities(range(first, first + (4 if quick else 40)))
     yield rows.two_levels(first)
-    yield from rows.cells(few if quick else range(first, first + 10))
     yield rows.invariance(first)
     yield rows.gate(first)
     yield rows.gradient(first)
