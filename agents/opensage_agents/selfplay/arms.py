@@ -120,8 +120,7 @@ class _Raw(Arm):
 
     def refit(self, rows: NDArray[Any], number: int) -> None:
         rng = np.random.default_rng([self.seed, number])
-        state = KINDS[self.kind].fit(rows.astype(np.float64), rng, 0.05)
-        found = KINDS[self.kind].score(state, self.texts.rows.astype(np.float64))
+        found = KINDS[self.kind](rows.astype(np.float64), rng, 0.05)(self.texts.rows.astype(np.float64))
         self.novelty = np.clip(found / max(float(found.max()), 1e-12), 0, 1)
 
 

@@ -118,10 +118,11 @@ def simulate_command(
         )
     if out is not None:
         from opensage.files import write_whole
+        from opensage_agents.selfplay.metrics import plain
 
         rounds_ = {arm: [history.to_dict() for history in histories] for arm, histories in runs.items()}
         whole = {"world": world, "seeds": [first_seed, seeds], "changes": changes, "summary": sums, "runs": rounds_}
-        write_whole(out, json.dumps(whole).encode())
+        write_whole(out, json.dumps(plain(whole), allow_nan=False).encode())
     if plot is not None:
         from opensage_agents.selfplay.plot import plotted
 

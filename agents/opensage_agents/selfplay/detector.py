@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from opensage.errors import ConfigError
 from opensage.files import read_regular, write_whole
 from opensage_agents.selfplay.errors import BadValue, IncompatibleDetector, NotEnoughHistory, NotFittedError
-from opensage_agents.selfplay.kinds import KINDS, Array, State
+from opensage_agents.selfplay.kinds import KINDS, Array, Score
 
 KindName = Literal["knn", "ocsvm", "lof", "iforest", "maha", "svdd", "rnd"]
-FORMAT = "opensage-seen-detector-1"
+FORMAT = "opensage-seen-detector-2"
 MOST_BYTES = 1 << 30
+MOST_FITTED = 20_000
+"""Rows that a model may be fitted on: a file is fitted again where it is loaded."""
 LEAST_HISTORY = 20
 """Used problems from which a detector is fitted."""
 CALIBRATION = 50
@@ -38,7 +40,8 @@ class SeenDetector:
         contamination: nu of the one-class SVM, in (0, 1).
         seed: of what is random, the split included.
         h_min: least rows that `fit` takes.
-        max_fit: rows that the model is fitted on at most, drawn at random: bounds the cost of a long history.
+        max_fit: rows that the model is fitted on at most, drawn at random: bounds the cost of a long history. Up to
+            20,000.
         embedder: id of the embedder; a saved detector is refused by another one.
 
     Raises:
@@ -53,16 +56,16 @@ class SeenDetector:
             raise BadValue(f"kind is {kind!r}: it is one of {', '.join(KINDS)}")
         if not 0 < contamination < 1:
             raise BadValue(f"contamination is {contamination}: it is between 0 and 1")
-        if h_min < 2 or max_fit < 2:
-            raise BadValue(f"h_min is {h_min} and max_fit {max_fit}: both are at least 2")
+        if h_min < 2 or not 2 <= max_fit <= MOST_FITTED:
+            raise BadValue(f"h_min is {h_min}, max_fit {max_fit}: both are at least 2, max_fit at most {MOST_FITTED}")
         self.kind, self.contamination, self.seed = kind, contamination, seed
         self.h_min, self.max_fit, self.embedder = h_min, max_fit, embedder
-        self._state: State | None = None
-        self._scale, self._width = 1.0, 0
+        self._score: Score | None = None
+        self._fitted, self._scale = np.zeros((0, 0)), 1.0
         self._calibration: Array | None = None
 
     def __repr__(self) -> str:
-        known = "not fitted" if self._state is None else "not calibrated" if self._calibration is None else "ready"
+        known = "not fitted" if self._score is None else "not calibrated" if self._calibration is None else "ready"
         return f"SeenDetector({self.kind!r}, {known})"
 
     def fit(self, embeddings: NDArray[Any]) -> SeenDetector:
@@ -75,13 +78,17 @@ class SeenDetector:
         rows = _rows(embeddings, None)
         if len(rows) < self.h_min:
             raise NotEnoughHistory(f"{len(rows)} used problems are too few for a detector: {self.h_min} are needed")
-        rng = np.random.default_rng([self.seed, 1])
         if len(rows) > self.max_fit:
+            rng = np.random.default_rng([self.seed, 2])
             rows = rows[np.sort(rng.choice(len(rows), self.max_fit, replace=False))]
-        self._state, self._width, self._calibration = KINDS[self.kind].fit(rows, rng, self.contamination), 0, None
-        spread = float(np.std(KINDS[self.kind].score(self._state, rows[:500])))
-        self._scale, self._width = spread if spread > 1e-9 else 1.0, rows.shape[1]
+        self._fit(rows)
         return self
+
+    def _fit(self, rows: Array) -> None:
+        """What depends on the rows, the kind and the seed alone: `load` does it again."""
+        self._score = KINDS[self.kind](rows, np.random.default_rng([self.seed, 1]), self.contamination)
+        spread = float(np.std(self._score(rows[:500])))
+        self._fitted, self._scale, self._calibration = rows, spread if spread > 1e-9 else 1.0, None
 
     def outlyingness(self, embeddings: NDArray[Any]) -> Array:
         """One number a row, larger for less seen, in standard deviations of the fitted rows' own.
@@ -90,11 +97,11 @@ class SeenDetector:
             NotFittedError: before `fit`.
             BadValue: NaN, infinity, or rows of another length.
         """
-        if self._state is None:
+        if self._score is None:
             raise NotFittedError("the detector is not fitted: call fit, or fit_history")
-        rows = _rows(embeddings, self._width)
+        rows = _rows(embeddings, self._fitted.shape[1])
         # Equal rows must come out equal, whatever block of a product they were in.
-        return np.round(KINDS[self.kind].score(self._state, rows) / self._scale, 6) + 0.0
+        return np.round(self._score(rows) / self._scale, 6) + 0.0
 
     def calibrate(self, embeddings: NDArray[Any]) -> SeenDetector:
         """Calibrate on rows of the history that `fit` has not seen: on the same, everything else would look new.
@@ -153,20 +160,19 @@ class SeenDetector:
         return np.asarray(self.novelty(embeddings) <= 1 - alpha)
 
     def save(self, path: Path) -> None:
-        """Write arrays and settings as NumPy's npz; never a pickle.
+        """Write the fitted rows, the calibration and the settings as NumPy's npz: no model, and never a pickle.
 
         Raises:
             NotFittedError: there is nothing to save.
             ConfigError: the file cannot be written.
         """
-        if self._state is None:
+        if self._score is None:
             raise NotFittedError("the detector is not fitted: there is nothing to save")
         meta = {
             "format": FORMAT, "kind": self.kind, "contamination": self.contamination, "seed": self.seed,
             "h_min": self.h_min, "max_fit": self.max_fit, "embedder": self.embedder, "scale": self._scale,
-            "width": self._width,
         }  # fmt: skip
-        arrays = {f"state_{name}": value for name, value in self._state.items()}
+        arrays = {"rows": self._fitted}
         if self._calibration is not None:
             arrays["calibration"] = self._calibration
         whole = io.BytesIO()
@@ -175,7 +181,7 @@ class SeenDetector:
 
     @classmethod
     def load(cls, path: Path, embedder: str = "") -> SeenDetector:
-        """Read a saved detector; nothing in the file is executed.
+        """Read a saved detector and fit it again, to the same scores; nothing in the file is executed.
 
         Args:
             path: of the file.
@@ -183,7 +189,8 @@ class SeenDetector:
 
         Raises:
             ConfigError: the file cannot be read.
-            IncompatibleDetector: it is no detector, of another version, damaged, or of another embedder.
+            IncompatibleDetector: it is no detector, of another version, damaged, of another embedder, or it does not
+                come out the same here (another version of scikit-learn).
         """
         arrays, meta = _read(path)
         if embedder and meta.get("embedder") != embedder:
@@ -212,7 +219,7 @@ def _rows(embeddings: Any, width: int | None) -> Array:
     return rows
 
 
-def _read(path: Path) -> tuple[State, dict[str, Any]]:
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     refused = f"{path} is no detector of this version ({FORMAT}; pickles are never loaded): fit it again"
     try:
         data = read_regular(path, MOST_BYTES)
@@ -232,17 +239,14 @@ def _read(path: Path) -> tuple[State, dict[str, Any]]:
     return arrays, meta
 
 
-def _rebuilt(cls: type[SeenDetector], arrays: State, meta: dict[str, Any]) -> SeenDetector:
+def _rebuilt(cls: type[SeenDetector], arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> SeenDetector:
     settings = {name: meta[name] for name in ("kind", "contamination", "seed", "h_min", "max_fit", "embedder")}
-    found = cls(**settings)
-    found._scale, found._width = float(meta["scale"]), int(meta["width"])
-    if not (math.isfinite(found._scale) and found._scale > 0):
-        raise ValueError("scale")
-    calibration = arrays.pop("calibration", None)
-    found._state = {name.removeprefix("state_"): value for name, value in arrays.items()}
-    if not all(np.isfinite(value).all() for value in found._state.values()):
-        raise ValueError("numbers that are not finite")
-    found.outlyingness(np.ones((1, found._width)) / found._width**0.5)  # arrays that do not fit are noticed here
-    if calibration is not None:
-        found._calibration = np.sort(np.asarray(calibration, dtype=np.float64).ravel())
+    found, rows = cls(**settings), _rows(arrays["rows"], None)
+    if not 2 <= len(rows) <= found.max_fit:
+        raise ValueError(f"{len(rows)} rows, at most {found.max_fit} were fitted")
+    found._fit(rows)
+    if not math.isclose(found._scale, float(meta["scale"]), rel_tol=1e-6):
+        raise ValueError("fitted again, it scores otherwise")
+    if "calibration" in arrays:
+        found._calibration = np.sort(_rows(arrays["calibration"][:, None], 1)[:, 0])
     return found

@@ -53,14 +53,15 @@ class History:
         return [each.figures[name] for each in self.rounds if name in each.figures]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"rounds": [asdict(each) for each in self.rounds]}
+        """As JSON values; what is not known is null."""
+        found: dict[str, Any] = plain({"rounds": [asdict(each) for each in self.rounds]})
+        return found
 
 
 def collapse_report(history: History) -> dict[str, Any]:
     """Peak, final and first score, the drop from peak to final, the round of the peak, and the last of each figure.
 
-    `overlap` is a list over the rounds, when it was observed.
+    `overlap` is a list over the rounds, when it was observed; NaN in a round that used nothing.
     """
     scores = history.scores
     peak = int(np.argmax(scores))
@@ -73,11 +74,30 @@ def collapse_report(history: History) -> dict[str, Any]:
 
 
 def overlap(fresh: NDArray[Any], used: NDArray[Any], tau: float = TAU) -> float:
-    """Share of rows of `fresh` whose nearest row of `used` has a cosine of at least tau; 0 without any. Unit rows."""
+    """Share of rows of `fresh` whose nearest row of `used` has a cosine of at least tau. Unit rows.
+
+    0 where nothing was used before; NaN without fresh rows: a solver that finds nothing to learn repeats nothing.
+    """
     if not len(fresh) or not len(used):
-        return 0.0
+        return 0.0 if len(fresh) else float("nan")
     nearest = [(fresh[start : start + 256] @ used.T).max(axis=1) for start in range(0, len(fresh), 256)]
     return float((np.concatenate(nearest) >= tau - 1e-6).mean())
+
+
+def means(table: Any) -> NDArray[np.float64]:
+    """Means over the first axis of what is not NaN; NaN where nothing is."""
+    values = np.asarray(table, dtype=np.float64)
+    number = (~np.isnan(values)).sum(axis=0)
+    return np.where(number, np.nansum(values, axis=0) / np.maximum(number, 1), np.nan)
+
+
+def plain(value: Any) -> Any:
+    """JSON values: NaN becomes None."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and value != value else value
 
 
 def entropy(labels: Iterable[Any]) -> float:

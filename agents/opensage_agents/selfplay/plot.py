@@ -32,7 +32,7 @@ def plotted(runs: Mapping[str, Sequence[History]], path: Path, title: str) -> No
         series = [[each.scores for each in histories]]
         series += [[each.series(name) for each in histories] for name in ("overlap", "effective")]
         for place, (axis, lines) in enumerate(zip(axes, series, strict=True)):
-            values = np.array(lines)
+            values = np.ma.masked_invalid(np.array(lines))
             x = np.arange(values.shape[1]) + bool(place)
             mean, half = values.mean(axis=0), values.std(axis=0) / len(values) ** 0.5
             axis.plot(x, mean, label=arm)

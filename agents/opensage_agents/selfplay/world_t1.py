@@ -174,7 +174,7 @@ def simulate(arm: str, seed: int, world: T1 | None = None) -> History:
         known = reward.used_so_far * world.families > reward.used_so_far.sum()
         return {
             "effective": float(np.exp(entropy_of(spread))),
-            "overlap": float(known[family].mean()) if len(used) else 0.0,
+            "overlap": float(known[family].mean()) if len(used) else float("nan"),
         }
 
     loop = SelfPlayLoop(

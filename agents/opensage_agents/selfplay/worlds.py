@@ -11,7 +11,7 @@ import numpy as np
 from opensage_agents.selfplay import world_t1, world_t2
 from opensage_agents.selfplay.arms import ARMS as T2_ARMS
 from opensage_agents.selfplay.errors import BadValue
-from opensage_agents.selfplay.metrics import History, collapse_report
+from opensage_agents.selfplay.metrics import History, collapse_report, means
 
 WORLDS: dict[str, Callable[..., Any]] = {
     "t1": world_t1.T1,
@@ -61,10 +61,9 @@ def summed(runs: Mapping[str, Sequence[History]]) -> dict[str, dict[str, Any]]:
     for arm, histories in runs.items():
         reports = [collapse_report(history) for history in histories]
         names = [name for name, value in reports[0].items() if isinstance(value, int | float)]
-        means = {name: float(np.mean([each[name] for each in reports if name in each])) for name in names}
-        overlaps = np.mean([each["overlap"] for each in reports], axis=0)
+        figures = {name: float(means([each[name] for each in reports if name in each])) for name in names}
         found[arm] = {
-            **means, "overlap": overlaps.tolist(),
+            **figures, "overlap": means([each["overlap"] for each in reports]).tolist(),
             "scores": np.mean([each.scores for each in histories], axis=0).tolist(),
             "finals": [each["final"] for each in reports],
         }  # fmt: skip

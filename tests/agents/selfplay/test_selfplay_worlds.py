@@ -12,7 +12,7 @@ import pytest
 from opensage.cli.main import main
 from opensage_agents.selfplay import BadValue, History, Round, collapse_report
 from opensage_agents.selfplay.loop import Attempt, SelfPlayLoop, standardised
-from opensage_agents.selfplay.metrics import effective, entropy, overlap
+from opensage_agents.selfplay.metrics import effective, entropy, means, overlap
 from opensage_agents.selfplay.policy import SoftmaxQuestioner
 from opensage_agents.selfplay.questions import NUMBER, SHAPE, SKILLS, rendered
 from opensage_agents.selfplay.world_t1 import KINDER, T1
@@ -112,7 +112,12 @@ def test_measures_of_spread() -> None:
     assert effective(range(7)) == pytest.approx(7)
     unit = np.eye(3)
     assert overlap(unit, unit[:1]) == pytest.approx(1 / 3)
-    assert overlap(unit, unit[:0]) == overlap(unit[:0], unit) == 0
+    assert overlap(unit, unit[:0]) == 0
+    assert np.isnan(overlap(unit[:0], unit))  # nothing was used: nothing is repeated, and nothing is new
+    assert means([[1.0, np.nan], [3.0, np.nan]]).tolist() == [2.0, pytest.approx(np.nan, nan_ok=True)]
+    assert History((Round(1, 0.5, figures={"overlap": float("nan")}),)).to_dict()["rounds"][0]["figures"] == {
+        "overlap": None
+    }
     assert overlap(unit, (unit[:1] + 0.1) / np.linalg.norm(unit[0] + 0.1)) == pytest.approx(1 / 3)
 
 
