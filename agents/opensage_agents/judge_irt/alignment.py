@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from opensage_agents.judge_irt.classical import spearman, weighted_kappa
 from opensage_agents.judge_irt.consistency import CV_MAX, RHO_MIN, Diagnosis, diagnose
 from opensage_agents.judge_irt.model import GradedResponseModel, Method
-from opensage_agents.judge_irt.scores import Coded, Floats, ScoreError, coded
+from opensage_agents.judge_irt.scores import Coded, Floats, ScoreError, coded, rechecked
 
 RATIO_TOLERANCE = 0.1
 SHAPE_NOTE = (
@@ -80,15 +80,16 @@ def align(
     """
     judge = _coded(scores_llm, n_categories, drop_constant, 2)
     human = _coded(scores_human, n_categories, drop_constant, 1)
-    judge, human = _common(judge, human)
+    alone = _alone(judge, human)
+    judge, human = _common(judge, human, drop_constant)
     first = diagnose(judge, cv_max, rho_min, method=method)
     if not first.passed and not force:
         why = f"gated: phase 1 says {first.verdict}, so no figures; force=True (--force) gives them all the same"
-        return Alignment("gated", first, samples=len(judge.ids), warnings=[why, *first.warnings])
+        return Alignment("gated", first, samples=len(judge.ids), warnings=[why, *alone, *first.warnings])
     theta, other, told = _traits(judge, human, first, linked, method)
     found = _compared(judge, human, theta, other, first)
     forced = [] if first.passed else [f"forced: phase 1 says {first.verdict}; these figures are not to be relied on"]
-    told = [*forced, *told, *([] if linked else [SHAPE_NOTE]), *first.warnings]
+    told = [*forced, *alone, *told, *([] if linked else [SHAPE_NOTE]), *first.warnings]
     return replace(
         found, status="aligned" if first.passed else "forced", linked=linked, warnings=told
     )  # fmt: skip
@@ -105,7 +106,15 @@ def _coded(scores: ArrayLike | Coded, k: int | None, drop: bool, least: int) -> 
     return coded(matrix, k, drop_constant=drop, least=least)
 
 
-def _common(judge: Coded, human: Coded) -> tuple[Coded, Coded]:
+def _alone(judge: Coded, human: Coded) -> list[str]:
+    """Said of samples that only one of both has scored."""
+    mine, theirs = set(judge.ids) - set(human.ids), set(human.ids) - set(judge.ids)
+    if not mine and not theirs:
+        return []
+    return [f"samples that only the judge ({len(mine)}) or only the people ({len(theirs)}) scored are left out"]
+
+
+def _common(judge: Coded, human: Coded, drop: bool) -> tuple[Coded, Coded]:
     """Both with the samples that are in both, in one order."""
     mine, theirs = ({name: row for row, name in enumerate(each.ids)} for each in (judge, human))
     shared = [name for name in judge.ids if name in theirs]
@@ -114,12 +123,12 @@ def _common(judge: Coded, human: Coded) -> tuple[Coded, Coded]:
             f"no sample id is in both: the judge has {len(judge.ids)}, the people have {len(human.ids)}; "
             "name the samples alike"
         )
-    return _only(judge, shared, mine), _only(human, shared, theirs)
+    one, other = (_only(each, shared, rows) for each, rows in ((judge, mine), (human, theirs)))
+    return rechecked(one, drop, 2), rechecked(other, drop, 1)
 
 
 def _only(scores: Coded, ids: Sequence[str], rows: dict[str, int]) -> Coded:
-    levels = scores.levels[[rows[name] for name in ids]]
-    return coded(np.where(levels > 0, levels, np.nan), scores.k, variants=scores.variants, ids=ids)
+    return replace(scores, levels=scores.levels[[rows[name] for name in ids]], ids=tuple(ids))
 
 
 def _traits(

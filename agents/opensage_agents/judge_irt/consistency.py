@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from opensage_agents.judge_irt.classical import classical
 from opensage_agents.judge_irt.model import GradedResponseModel, Method
-from opensage_agents.judge_irt.scores import Coded, Floats, ScoreError, coded
+from opensage_agents.judge_irt.scores import Coded, Floats, ScoreError, coded, rechecked
 
 CV_MAX, RHO_MIN = 0.10, 0.70
 RHO_READABLE = 0.5
@@ -146,9 +146,7 @@ def diagnose(
     if not cv_max > 0 or not 0 < rho_min < 1:
         raise ScoreError(f"cv_max {cv_max:g}, rho_min {rho_min:g}: the first is above 0, the second between 0 and 1")
     if isinstance(scores, Coded):
-        data = coded(
-            scores.matrix(), scores.k, variants=scores.variants, ids=scores.ids, drop_constant=drop_constant, least=2
-        )
+        data = rechecked(scores, drop_constant, 2)
     else:
         data = coded(scores, n_categories, drop_constant=drop_constant, least=2)
     model = GradedResponseModel(method=method, seed=seed).fit(data)

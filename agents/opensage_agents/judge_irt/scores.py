@@ -108,6 +108,15 @@ def coded(
     return _several(_varied(kept, drop_constant), least)
 
 
+def rechecked(found: Coded, drop_constant: bool, least: int) -> Coded:
+    """Scores that were checked before, of which some may be gone since; what was dropped earlier stays told.
+
+    Raises:
+        ScoreError: what is left cannot be used.
+    """
+    return _several(_varied(found, drop_constant), least)
+
+
 def _matrix(scores: ArrayLike) -> Floats:
     try:
         matrix = np.asarray(scores, dtype=float)
@@ -168,7 +177,7 @@ def _varied(found: Coded, drop: bool) -> Coded:
         variants=tuple(found.variants[p] for p in keep),
         ids=tuple(name for name, ok in zip(found.ids, there.tolist(), strict=True) if ok),
         dropped=found.dropped + int((~there).sum()) if keep else found.dropped,
-        left_out=tuple(found.variants[p] for p in flat),
+        left_out=(*found.left_out, *(found.variants[p] for p in flat)),
     )
 
 

@@ -127,10 +127,10 @@ class HistoryBuffer:
         """
         found = cls(cap, strategy, seed, encoder)
         found.cap = None
-        for number, entry in enumerate(read_lines(path), 1):
+        for number, entry in read_lines(path):
             round_, count = (entry.get(name, least) for name, least in (("round", 0), ("count", 1)))
             if not (_whole(round_, 0) and _whole(count, 1)):
-                raise BadValue(f"{path}: problem {number}: round and count are whole numbers, count at least 1")
+                raise BadValue(f"{path}:{number}: round and count are whole numbers, count at least 1")
             name = key(entry["question"])
             found.add([entry["question"]], cast("int", round_))
             if name:

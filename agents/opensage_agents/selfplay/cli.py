@@ -64,10 +64,10 @@ def score_command(
     encoder = _encoder(embedder, surface)
     known = SeenDetector.load(detector, encoder.id)
     reward = NoveltyReward(known, lam, beta, form, alpha=alpha, encoder=encoder)  # type: ignore[arg-type]
-    entries = read_lines(questions)
+    entries = [entry for _, entry in read_lines(questions)]
     shares = [entry.get("s", 0.0) for entry in entries]
     hosts = [entry["host"] if "host" in entry else _base(share) for entry, share in zip(entries, shares, strict=True)]
-    valid = [bool(entry.get("valid", True)) for entry in entries]
+    valid = [entry.get("valid", True) for entry in entries]
     total, parts = reward([entry["question"] for entry in entries], shares, hosts, valid)
     for place, entry in enumerate(entries):
         said = {"question": entry["question"], "novelty": round(float(parts["novelty"][place]), 6)}

@@ -15,8 +15,8 @@ MOST_BYTES = 256 << 20
 _TEXT = ("question", "text", "problem", "prompt")
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Each line as an object with a text under `question`; a line may be a bare JSON string, or name it `text`.
+def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The number of each line and its object, with a text under `question`; it may be a bare string, or name it `text`.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -26,7 +26,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         data = read_regular(path, MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    return [_parsed(line, f"{path}:{number}") for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    return [(number, _parsed(line, f"{path}:{number}")) for number, line in lines]
 
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def _numbers(name: str, values: Any, number: int) -> Array:
 
 def _flags(valid: Any, number: int) -> NDArray[np.bool_]:
     found = np.asarray(valid)
-    if found.shape != (number,) or found.dtype.kind not in "bui":
-        raise BadValue(f"valid is no list of {number} truth values")
+    if found.shape != (number,) or (number and found.dtype.kind not in "bui"):
+        raise BadValue(f"valid is no list of {number} truth values: write true or false, not a text")
     return found.astype(bool)
 
 
@@ -176,8 +176,10 @@ class WrappedReward:
             )
         host = float(value)
         share = each.get(self.solved) if isinstance(each, Mapping) else None
-        valid = bool(each.get("valid", host >= 0)) if isinstance(each, Mapping) else host >= 0
-        return host, min(max(host, 0.0), 0.5) if share is None else share, valid
+        valid = each.get("valid", host >= 0) if isinstance(each, Mapping) else host >= 0
+        if not isinstance(valid, bool | np.bool_ | int):
+            raise BadValue(f"valid is {valid!r} in row {place}: it is true or false")
+        return host, min(max(host, 0.0), 0.5) if share is None else share, bool(valid)
 
     def end_round(self, used: Iterable[str]) -> str:
         """Take what the solver was trained on into the history, and refit for the next round.

@@ -20,6 +20,9 @@ from opensage_agents.judge_irt import (
     ScoreError,
     align,
     collect,
+    diagnose,
+    fit_file,
+    fitting,
     read_items,
     read_scores,
     score_in,
@@ -27,6 +30,7 @@ from opensage_agents.judge_irt import (
 )
 from opensage_agents.judge_irt.alignment import wasserstein
 from opensage_agents.judge_irt.perturb import TEMPLATE, with_newlines, with_typos
+from opensage_agents.judge_irt.scores import coded
 from opensage_benchmarks.judge_irt import real
 from opensage_benchmarks.judge_irt.simulate import scores_of
 
@@ -245,3 +249,42 @@ def test_the_agent_leaves_a_report(folder: Path) -> None:
     assert "m / coherence: pass" in result.text
     assert json.loads((folder / "scores.report.json").read_text())["alignment"][0]["status"] == "aligned"
     assert result.usage["model_calls"] == 0
+
+
+def test_what_was_dropped_is_counted_in_the_report(tmp_path: Path) -> None:
+    rows = [[*row, "3"] for row in scores_of(60, [2.5] * 3, 0)[1].astype(int).astype(str)]
+    (tmp_path / "w.csv").write_text("\n".join(",".join(row) for row in [["a", "b", "c", "flat"], *rows, [" "] * 4]))
+    row = fit_file(tmp_path / "w.csv", wide=True, levels=5, drop_constant=True, chance=0)["judges"][0]
+    assert (row["counts"]["samples"], row["counts"]["dropped"], row["counts"]["variants"]) == (60, 1, 3)
+    told = "\n".join(row["warnings"])
+    assert "variant flat gives the same score everywhere and was dropped" in told
+    assert "1 samples have no score at all and were dropped" in told
+    with pytest.raises(ScoreError, match=r"1 variant \(2 dropped\), at least 2 are needed"):
+        diagnose(np.c_[np.arange(40) % 3 + 1, np.full(40, 2)], drop_constant=True)
+
+
+def test_samples_of_one_side_alone_are_told_and_what_gets_constant_is_dropped() -> None:
+    judge, people = scores_of(300, [2.5] * 3, 0)[1], scores_of(300, [2.0] * 3, 0)[1]
+    odd = np.where(np.arange(300) < 200, 3.0, judge[:, 0])  # varies only in samples that people have not scored
+    one = coded(np.c_[judge, odd], 5)
+    other = coded(people[:200], 5, ids=one.ids[:200])
+    with pytest.raises(ScoreError, match="variant 4 gives the same score everywhere"):
+        align(one, other, force=True)
+    found = align(one, other, force=True, drop_constant=True)
+    told = "\n".join(found.warnings)
+    assert found.samples == 200
+    assert "only the judge (100) or only the people (0)" in told
+    assert "variant 4 gives the same score everywhere and was dropped" in told
+
+
+def test_a_fit_that_does_not_converge_ends_with_three(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
+    out = folder / "early.json"
+    assert main(["judge", "fit", str(folder / "scores.csv"), "--chance", "0", "--out", str(out)]) == 3
+    assert "not_converged" in capsys.readouterr().out
+    assert main(["judge", "report", str(out)]) == 3
+    people = str(folder / "people.csv")
+    assert main(["judge", "align", str(folder / "scores.csv"), people, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["rows"][0]["ratio"] is None

@@ -214,7 +214,21 @@ def test_a_guard_model_is_asked_about_each_part_and_its_categories_are_noted() -
     assert [each["role"] for each in plain.requests[0]["messages"]] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize("reply", ["", "I think it is fine", "unsafely", "not safe"])
+@pytest.mark.parametrize(("reply", "safety"), [
+    ("safe", 1.0), (" \n\nSafe.", 1.0), ("**safe**", 1.0), ("safe\nThe text tells history.", 1.0),
+    ("unsafe", 0.0), ("Unsafe. It is safe to say so.", 0.0), ("\n**unsafe**\nS1", 0.0),
+])  # fmt: skip
+def test_verdicts_of_a_guard_model(reply: str, safety: float) -> None:
+    assert verdict(reply)[0] == safety
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "", "I think it is fine", "unsafely", "not safe", "Safe? Hardly.", "safe?", "Safe to say this is unsafe.",
+        "safe\nNo: unsafe", "Safe, but it lists quantities",
+    ],
+)  # fmt: skip
 def test_a_guard_model_that_says_neither_closes(reply: str) -> None:
     with pytest.raises(JudgeError):
         verdict(reply)

@@ -151,6 +151,9 @@ def test_a_host_may_give_dicts() -> None:
     for odd, said in (([], "0 rewards for 1"), ([{"score": 1}], "row 0"), (["x"], "row 0"), ([True], "row 0")):
         with pytest.raises(ValueError, match=said):
             wrap_reward(lambda _q, odd=odd: odd)([NEW])
+    with pytest.raises(ValueError, match="valid is 'false' in row 0"):
+        wrap_reward(lambda _q: [{"overall": 0.1, "valid": "false"}])([NEW])
+    assert reward()([], [], [], [])[0].tolist() == []
     with pytest.raises(ValueError, match="s is 7"):
         wrap_reward(lambda _q: [{"overall": 0.1, "s": 7.0}])([NEW])
 
@@ -272,8 +275,8 @@ def test_a_buffer_is_saved_and_loaded(tmp_path: Path) -> None:
         ('"fine"\n{"question": 3}\n', "bad.jsonl:2: no question"),
         ('{"text": "a"}\n\n{"te', "bad.jsonl:3: no JSON"),
         ("[" * 100_000, "bad.jsonl:1: no JSON"),
-        ('{"text": "a", "round": -1}', "problem 1"),
-        ('{"text": "a", "count": true}', "problem 1"),
+        ('{"text": "a"}\n\n{"text": "b", "round": -1}', "bad.jsonl:3: round and count"),
+        ('{"text": "a", "count": true}', "bad.jsonl:1: round and count"),
     ):
         path.write_text(text)
         with pytest.raises(BadValue, match=said):
