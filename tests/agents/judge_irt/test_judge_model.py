@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensage.errors import OpenSageError
-from opensage_agents.judge_irt import GradedResponseModel, ScoreError, bootstrap, diagnose, prompt_consistency
+from opensage_agents.judge_irt import GradedResponseModel, ScoreError, bayes, bootstrap, diagnose, prompt_consistency
 from opensage_agents.judge_irt.bayes import effective_size, split_r_hat
 from opensage_agents.judge_irt.classical import classical, cronbach_alpha, spearman, weighted_kappa
 from opensage_agents.judge_irt.curves import Grid, Patterns, information, joint, log_probs
@@ -237,3 +237,11 @@ def test_draws_agree_with_the_maximum() -> None:
     assert draws.converged_, draws.warnings_
     assert np.abs(draws.thresholds_ - peak.thresholds_).max() < 0.15
     assert np.abs(draws.discrimination_ - peak.discrimination_).max() < 0.3
+
+
+def test_too_few_draws_give_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bayes, "KEPT", 40)
+    found = diagnose(scores_of(120, [1.5, 2.0], 3, (-0.5, 0.7))[1], method="bayes")
+    assert found.verdict == "not_converged"
+    assert not found.model.converged_
+    assert any("least effective size" in text for text in found.warnings)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opensage.errors import ConfigError
 from opensage.models import ScriptedModel
-from opensage_agents.safety_cot.guard_models import GuardModelJudge, verdict
+from opensage_agents.safety_cot.guard_models import GuardModelJudge, parts_of, verdict
 from opensage_agents.safety_cot.judges import JudgeError, TagJudge, judged
 from opensage_agents.safety_cot.opening import open_judge
 from opensage_agents.safety_cot.redact import redacted, safe_texts
@@ -212,6 +212,17 @@ def test_a_guard_model_is_asked_about_each_part_and_its_categories_are_noted() -
     plain = ScriptedModel([{"text": "safe"}])
     judged(GuardModelJudge(plain, prompt=None), Sample(ASKED, "", "An answer."))
     assert [each["role"] for each in plain.requests[0]["messages"]] == ["user", "assistant"]
+
+
+@given(st.integers(0, 20_000), st.integers(0, 20_000))
+@settings(max_examples=60, deadline=None)
+def test_no_short_passage_is_cut_between_parts(length: int, at: int) -> None:
+    text = "".join(chr(0x4E00 + place % 20_000) for place in range(length))
+    passage = text[at : at + 400]
+    parts = parts_of(text)
+    assert not passage or any(passage in part for part in parts)
+    assert all(0 < len(part) <= 6000 for part in parts)
+    assert len(parts) == (0 if not length else 1 if length <= 6000 else len(parts))
 
 
 @pytest.mark.parametrize(("reply", "safety"), [
