@@ -76,6 +76,17 @@ def test_minilm_is_measured_or_named_as_missing() -> None:
         assert all(row.holds for row in rows)
 
 
+def test_detectors_of_pyod_are_measured_or_named_as_missing() -> None:
+    import importlib.util
+
+    rows = list(detection.peers("hash", [0]))
+    if importlib.util.find_spec("pyod") is None:
+        assert [row.measured for row in rows] == ["not installed: pyod"]
+    else:
+        assert [row.check.split()[3] for row in rows] == ["ECOD:", "KNN:", "DeepSVDD:"]
+        assert all(row.measured.startswith(("0.9", "1.0", "not installed: torch")) for row in rows)
+
+
 def test_scoring_and_memory_are_bounded() -> None:
     assert all(row.holds for row in (*detection.memory(rounds=30, cap=50), *detection.speed(("knn",), 3000)))
 

@@ -18,8 +18,8 @@ from opensage_benchmarks.checks import Row
 
 REQUIRED = ("ocsvm", "knn", "lof")
 """Kinds for which detection is required; the others are shown."""
-PYOD = {"ecod": "ECOD", "knn": "KNN"}
-"""Peers, by module of `pyod.models`; its DeepSVDD is our `svdd` in another form and needs torch."""
+PYOD = {"ecod": "ECOD", "knn": "KNN", "deep_svdd": "DeepSVDD"}
+"""Peers, by module of `pyod.models`; DeepSVDD needs torch."""
 CARRIERS = (
     "What is {}?", "Compute {}.", "{name} wants to know {}.", "Find {}.", "Write down {}, as {name} does.",
     "Tell {name} {}.",
@@ -107,22 +107,30 @@ def peers(embedder: str, seeds: Sequence[int]) -> Iterator[Row]:
     from sklearn.metrics import roc_auc_score
 
     encoder = Encoder(embedder)
+    sets = [_embedded(encoder, seed) for seed in seeds]
     for module, name in PYOD.items():
+        if name == "DeepSVDD" and importlib.util.find_spec("torch") is None:
+            yield Row(f"2 {embedder} pyod {name}", "not installed: torch", "")
+            continue
+        model = getattr(importlib.import_module(f"pyod.models.{module}"), name)
         far, near, spent = list[float](), list[float](), 0.0
-        for seed in seeds:
-            sets = _sets()[:4]
-            rows = [encoder.encode(questions(f, n, 10 * seed + i, c)) for i, (f, n, c) in enumerate(sets)]
+        for seed, rows in zip(seeds, sets, strict=True):
+            options = {"n_features": rows[0].shape[1], "verbose": 0, "random_state": seed} if name == "DeepSVDD" else {}
             begun = time.process_time()
-            model = getattr(importlib.import_module(f"pyod.models.{module}"), name)().fit(rows[0])
-            known, *others = (model.decision_function(each) for each in rows[1:])
+            fitted = model(**options).fit(rows[0])
+            known, *others = (fitted.decision_function(each) for each in rows[1:])
             spent += time.process_time() - begun
             for found, other in zip((far, near), others, strict=True):
-                found.append(
-                    float(roc_auc_score(np.r_[np.zeros(len(known)), np.ones(len(other))], np.r_[known, other]))
-                )
+                labels = np.r_[np.zeros(len(known)), np.ones(len(other))]
+                found.append(float(roc_auc_score(labels, np.r_[known, other])))
         cost = f"{spent / len(seeds):.2f} s CPU"
         text = f"{np.mean(far):.3f}, least {min(far):.3f}; near families {np.mean(near):.3f}; {cost}"
         yield Row(f"2 {embedder} pyod {name}: AUROC of unseen families", text, "")
+
+
+def _embedded(encoder: Encoder, seed: int) -> list[np.ndarray]:
+    """The history, fresh questions, unseen families and near ones of a seed, embedded."""
+    return [encoder.encode(questions(f, n, 10 * seed + i, c)) for i, (f, n, c) in enumerate(_sets()[:4])]
 
 
 def _sets() -> list[tuple[tuple[str, ...], int, tuple[str, ...]]]:
