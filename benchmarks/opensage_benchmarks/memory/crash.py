@@ -46,12 +46,12 @@ def _together(path: Path, seconds: float) -> dict[str, Any]:
 def _killed(path: Path, kills: int) -> dict[str, Any]:
     dice, there = random.Random(kills), set[str]()
     for number in range(kills):
-        worker = start(path, f"killed{number}", 60, "write")
-        assert worker.stdout is not None
-        first = worker.stdout.readline()
-        time.sleep(dice.uniform(0, 0.08))
-        worker.send_signal(signal.SIGKILL)
-        said, _ = worker.communicate()
+        with start(path, f"killed{number}", 60, "write") as worker:
+            assert worker.stdout is not None
+            first = worker.stdout.readline()
+            time.sleep(dice.uniform(0, 0.08))
+            worker.send_signal(signal.SIGKILL)
+            said = worker.stdout.read()  # `communicate` would miss what `readline` has taken in beyond its line
         there |= acknowledged(first + said.rpartition("\n")[0])
     return {"kills": kills, **_sound(path, there)}
 

@@ -13,9 +13,9 @@ from opensage_benchmarks.checks import Row
 from opensage_benchmarks.selfplay.statistics import paired, spread
 
 Runs = dict[str, list[History]]
-DOES_NOT_HOLD = ("5 t1 F=", "7 t2 beside the batch penalty")
-"""Rows of requirements that are known not to hold: t1 of most other sizes, and what novelty does that the penalty on
-repeats in a batch does not. They are measured and shown, and decide nothing."""
+DOES_NOT_HOLD = ("5 t1 F=", "7 t2")
+"""Rows of requirements that are known not to hold (t1 of most other sizes), or are not shown (less overlap in t2: by a
+hair, and not less than what the penalty in the batch does). They are measured and shown, and decide nothing."""
 BY_CHANCE = ("5 ", "7 ", "9 ", "10 t2")
 """Rows that decide at the seeds they were stated for alone."""
 

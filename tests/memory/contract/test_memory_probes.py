@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -430,13 +432,26 @@ def test_memory_probe_53_no_turn_is_dropped_from_a_long_session(memory):
         assert f"Turn {n} word{n}" in texts(memory.search(f"word{n}", S, k=3))
 
 
-def test_memory_probe_57_a_write_calls_no_model(memory):
-    import sys
+MODELS = {"litellm", "torch", "sentence_transformers"}
 
+
+def test_memory_probe_57_a_write_calls_no_model(memory):
+    before = set(sys.modules)  # other tests of this process may have loaded them
     memory.add("Plain text about Ada Lovelace", S)
     memory.state("Ada", "wrote", "notes", S)
     assert memory.embedder is None
-    assert not {"litellm", "torch", "sentence_transformers"} & set(sys.modules)
+    assert not MODELS & (set(sys.modules) - before)
+
+
+def test_memory_probe_57_a_write_loads_no_model(tmp_path):
+    code = (
+        "import sys\nfrom opensage_memory import Memory\n"
+        f"with Memory({str(tmp_path / 'm.db')!r}) as memory:\n"
+        f"    memory.add('Plain text about Ada Lovelace', {S!r})\n    memory.state('Ada', 'wrote', 'notes', {S!r})\n"
+        f"print(sorted({MODELS!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_memory_probe_59_scopes_share_one_database(memory):

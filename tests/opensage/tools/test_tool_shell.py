@@ -265,7 +265,7 @@ def test_background_tasks_from_start_to_end(each_bench):
 
         assert await call(tasks) == "no background tasks"
         await call(shell, command="cd /usr; export A=1")
-        started = await call(shell, command="echo $A $PWD; cd /; sleep 0.3; echo end; exit 5", background=True)
+        started = await call(shell, command="echo $A $PWD; cd /; sleep 2; echo end; exit 5", background=True)
         assert started.startswith("started t1.")
         assert await call(shell, command="pwd") == "/usr"
         assert "t1  running" in await call(tasks)
