@@ -1,17 +1,12 @@
-"""Figures of a benchmark beside what is required of them: a table on stderr, one JSON object on stdout.
-
-The exit code is 1 when a requirement does not hold of which it is said that it does: that is a regression. One that is
-known not to hold is measured and shown as such, with `decides=False`; so is one that chance decides, where the seeds
-are not those it was stated for.
-"""
+"""Figures of a benchmark beside what is required of them: a table on stderr, one JSON object on stdout."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +21,11 @@ class Row:
     holds: bool | None = None
     data: Any = None
     """What else the JSON object says of it."""
-    decides: bool = True
-    """Whether the exit code is 1 when it does not hold."""
 
     def __post_init__(self) -> None:
         """NumPy's truth values are no JSON, and none of them `is False`."""
         if self.holds is not None:
             object.__setattr__(self, "holds", bool(self.holds))
-
-
-def undecided(rows: Iterable[Row], starts: Sequence[str]) -> Iterator[Row]:
-    """The rows; those whose name begins with one of `starts` do not decide the exit code."""
-    for row in rows:
-        yield replace(row, decides=row.decides and not row.check.startswith(tuple(starts)))
 
 
 def counted(check: str, held: Sequence[bool], required: str) -> Row:
@@ -62,7 +49,7 @@ def machine(*packages: str, load: float) -> dict[str, Any]:
 def told(
     found: Sequence[Row], result: Mapping[str, Any], title: str, keys: Sequence[str], file: Path | None = None
 ) -> int:
-    """Show the table, print the object; returns the exit code, 1 when something that decides does not hold.
+    """Show the table, print the object; returns the exit code, 1 when something does not hold.
 
     Args:
         found: the figures.
@@ -82,11 +69,10 @@ def told(
     caption = ", ".join(f"{key} {result[key]}" for key in keys)
     table = Table("check", "measured", "required", "holds", title=title, caption=caption)
     for row in found:
-        said = {True: "yes", False: "NO" if row.decides else "does not hold", None: ""}[row.holds]
-        table.add_row(row.check, row.measured, row.required, said)
+        table.add_row(row.check, row.measured, row.required, {True: "yes", False: "NO", None: ""}[row.holds])
     Console(stderr=True).print(table)
     text = json.dumps({**result, "rows": [asdict(row) for row in found]})
     print(text, flush=True)
     if file is not None:
         write_whole(file, text + "\n")
-    return 1 if any(row.decides and row.holds is False for row in found) else 0
+    return 0 if all(row.holds is not False for row in found) else 1

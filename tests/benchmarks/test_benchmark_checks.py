@@ -1,25 +1,18 @@
-"""What a benchmark's exit code means: only what is said to hold can fail."""
+"""What a benchmark's exit code means."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from opensage_benchmarks.checks import Row, counted, told, undecided
+from opensage_benchmarks.checks import Row, counted, told
 from opensage_benchmarks.judge_irt import __main__ as judge
 from opensage_benchmarks.judge_irt import rows
 
 
-def test_what_is_known_not_to_hold_is_shown_and_does_not_decide(capsys: pytest.CaptureFixture[str]) -> None:
-    fails = [Row("7 one", "2", "1", False), Row("8 two", "2", "1", False)]
-    assert told(fails, {}, "t", ()) == 1
-    assert told(list(undecided(fails, ["7"])), {}, "t", ()) == 1
-    said = capsys.readouterr()
-    assert ("NO" in said.err, "does not hold" in said.err) == (True, True)
-    assert told(list(undecided(fails, ["7", "8"])), {}, "t", ()) == 0
-    found = json.loads(capsys.readouterr().out)["rows"]
-    assert [(row["holds"], row["decides"]) for row in found] == [(False, False)] * 2
+def test_what_does_not_hold_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told([Row("7 one", "2", "1", False), Row("8 two", "1", "1", True)], {}, "t", ()) == 1
+    assert "NO" in capsys.readouterr().err
+    assert told([Row("8 two", "1", "1", True), counted("x", [False] * 3, "1")], {}, "t", ()) == 0
 
 
 def test_seeds_are_counted_with_an_interval_and_no_verdict() -> None:
@@ -38,7 +31,7 @@ def test_fresh_seeds_of_judges_are_counted() -> None:
 
 
 def test_cells_decide_at_the_seeds_they_were_stated_for_and_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(row.holds and row.decides for row in rows.cells([0]))
+    assert all(row.holds for row in rows.cells([0]))
     monkeypatch.setitem(rows.CELLS, "consistent", ([2.5, 2.5, 2.5, 0.6], "pass"))
     assert next(rows.cells([0])).holds is False
 

@@ -203,7 +203,7 @@ def peers(python: str, scores: Any) -> Iterator[Row]:
         f"{name} {found[name]['seconds']:.2f} (first {found[name]['first']:.2f})" for name in ("ours", "girth", "mirt")
     )
     told = f"{each} s of CPU: {times:.1f} x"
-    yield Row("1 peers' time, one process", told, ">= 5 x faster than mirt", times >= 5, decides=False)
+    yield Row("1 peers' time, one process", told, ">= 5 x faster than mirt", times >= 5)
     if "py-irt" not in found:
         yield Row("4 two levels, py-irt", "not installed there", "no worse")
         return

@@ -1,7 +1,6 @@
 """`python -m opensage_benchmarks.safety_cot`: a table on stderr, one JSON object on stdout. No model is asked.
 
-Exit code: 0 all that is required holds, 1 something does not, 2 bad input, 130 interrupted. Policies over a bank decide
-with the first seed 0 alone, for which it is said what holds.
+Exit code: 0 all that is required holds, 1 something does not, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from opensage.errors import OpenSageError
-from opensage_benchmarks.checks import machine, told, undecided
+from opensage_benchmarks.checks import machine, told
 from opensage_benchmarks.safety_cot import rows
 
 
@@ -41,7 +40,7 @@ def _run(quick: bool, seed: int) -> int:
     found = [*rows.properties(100_000, seed), *rows.leaks(), *rows.synthesis(seed), *rows.declines()]
     compared, absent = rows.judges(seed)
     runs = rows.runs_of(seeds)
-    found += [*compared, *undecided(rows.policies(runs), ("bank, ",) if seed else ()), *rows.others(runs)]
+    found += [*compared, *rows.policies(runs), *rows.others(runs)]
     result = {
         **machine("numpy", load=load), "seeds": list(seeds), "cpu_seconds": round(time.process_time() - started, 1),
         "left_out": absent,

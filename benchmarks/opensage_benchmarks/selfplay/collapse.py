@@ -13,11 +13,6 @@ from opensage_benchmarks.checks import Row
 from opensage_benchmarks.selfplay.statistics import paired, spread
 
 Runs = dict[str, list[History]]
-DOES_NOT_HOLD = ("5 t1 F=", "7 t2")
-"""Rows of requirements that are known not to hold (t1 of most other sizes), or are not shown (less overlap in t2: by a
-hair, and not less than what the penalty in the batch does). They are measured and shown, and decide nothing."""
-BY_CHANCE = ("5 ", "7 ", "9 ", "10 t2")
-"""Rows that decide at the seeds they were stated for alone."""
 
 
 def told(each: dict[str, Any]) -> str:
@@ -80,11 +75,18 @@ def t2(seeds: Sequence[int], arms: Sequence[str]) -> Iterator[Row]:
     yield from (Row(f"{name}: {arm}", told(each)) for arm, each in sums.items())
     last = {arm: sums[arm]["overlap"][-3:] for arm in ("base", "batch", "oneclass")}
     text = "; ".join(f"{arm} " + " ".join(f"{value:.3f}" for value in values) for arm, values in last.items())
-    lower = all(new < old for new, old in zip(last["oneclass"], last["base"], strict=True))
-    yield Row(f"{name}: overlap of the last three rounds", text, "plug-in below the baseline in each", lower)
+    lower = bool(np.all(np.less(last["oneclass"], last["base"])) and np.all(np.less(*_empty_as_none(runs))))
+    wanted = "plug-in below the baseline in each, also when an empty round counts as 0"
+    yield Row(f"{name}: overlap of the last three rounds", text, wanted, lower)
     yield _beside(runs, len(seeds))
     gain, p = paired(sums["oneclass"]["finals"], sums["batch"]["finals"])
     yield Row(f"{name}: final score, plug-in over host", f"{gain:+.3f} (p = {p:.1g})")
+
+
+def _empty_as_none(runs: Runs) -> list[Any]:
+    """Overlap of the last three rounds of plug-in and baseline, 0 in a round that used nothing."""
+    tables = ([collapse_report(each)["overlap"][-3:] for each in runs[arm]] for arm in ("oneclass", "base"))
+    return [np.nan_to_num(np.array(table, dtype=float)).mean(axis=0) for table in tables]
 
 
 def _beside(runs: Runs, seeds: int) -> Row:
