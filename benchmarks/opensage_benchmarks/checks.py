@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from opensage_benchmarks.swe.compare import wilson
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -29,12 +31,12 @@ class Row:
 
 
 def counted(check: str, held: Sequence[bool], required: str) -> Row:
-    """How many seeds meet a requirement that chance decides: a share with its 95 % interval (Wilson), no verdict."""
-    n, share, z = len(held), sum(held) / len(held), 1.959964
-    middle, half = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    low, high = ((middle + side * half) / (1 + z * z / n) for side in (-1, 1))
-    text = f"{sum(held)} of {n} seeds ({low:.2f} to {high:.2f})"
-    return Row(check, text, required, None, {"held": sum(held), "seeds": n, "interval": [low, high]})
+    """How many seeds meet a requirement that chance decides: a share with its 95 % interval, no verdict."""
+    rate = wilson(sum(held), len(held))
+    text = f"{rate.resolved} of {rate.total} seeds ({rate.low:.2f} to {rate.high:.2f})"
+    return Row(
+        check, text, required, None, {"held": rate.resolved, "seeds": rate.total, "interval": [rate.low, rate.high]}
+    )
 
 
 def machine(*packages: str, load: float) -> dict[str, Any]:

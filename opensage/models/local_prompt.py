@@ -183,7 +183,9 @@ def simplify(schema: Any, depth: int = 0) -> dict[str, Any]:
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
         kept["properties"] = {str(k): simplify(v, depth + 1) for k, v in properties.items()}
-        kept["required"] = [r for r in schema.get("required") or () if r in properties]
+        required = schema.get("required")
+        names = required if isinstance(required, list | tuple) else ()
+        kept["required"] = [name for name in names if isinstance(name, str) and name in properties]
         extra = schema.get("additionalProperties", False)
         kept["additionalProperties"] = simplify(extra, depth + 1) if isinstance(extra, Mapping) else bool(extra)
     return kept

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opensage.files import read_text, write_whole
+from opensage_agents.jsonable import plain
 from opensage_agents.judge_irt import curves
 from opensage_agents.judge_irt.curves import Grid, Patterns
 from opensage_agents.judge_irt.fitting import Fit, maximise
-from opensage_agents.judge_irt.scores import MOST_LEVELS, Coded, Floats, ScoreError, coded, plain
+from opensage_agents.judge_irt.scores import MOST_LEVELS, Coded, Floats, ScoreError, coded
 
 Method = Literal["map", "mml", "bayes"]
 LEAST_POINTS = 61

@@ -7,25 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensage.files import write_whole
 from opensage_agents.judge_irt.model import GradedResponseModel
 from opensage_agents.judge_irt.report import thetas
-from opensage_agents.judge_irt.scores import ScoreError
-
-KINDS = (".png", ".svg", ".pdf")
+from opensage_agents.pictures import new_figure, save
 
 
-def _figure(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A row of panels for each judge: one for each wording, and one with the information of all.
-
-    `Figure` without pyplot: no window system, no state that stays.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ScoreError("curves need matplotlib: pip install 'opensage[judge]'") from error
+def _figure(rows: Sequence[Mapping[str, Any]], path: Path | None = None) -> Any:
+    """A row of panels for each judge: one for each wording, and one with the information of all."""
     most = max(len(row["model"]["variants"]) for row in rows) + 1
-    figure = Figure(figsize=(3.2 * most, 2.8 * len(rows)), layout="constrained")
+    figure = new_figure(3.2 * most, 2.8 * len(rows), path)
     panels = figure.subplots(len(rows), most, squeeze=False)
     for line, row in zip(panels, rows, strict=True):
         _draw(line, row)
@@ -56,7 +46,7 @@ def svg(rows: Sequence[Mapping[str, Any]]) -> str:
     """The curves of some rows as an SVG element, the same text for the same rows.
 
     Raises:
-        ScoreError: matplotlib is missing.
+        ConfigError: matplotlib is missing.
     """
     figure = _figure(rows)
     import matplotlib
@@ -72,10 +62,6 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     """Draw the curves of all judges into a file: PNG, SVG or PDF by its name.
 
     Raises:
-        ScoreError: the name has another ending, matplotlib is missing, or the file cannot be written.
+        ConfigError: the name has another ending, matplotlib is missing, or the file cannot be written.
     """
-    if path.suffix.lower() not in KINDS:
-        raise ScoreError(f"{path}: the name of a picture ends in {', '.join(KINDS)}")
-    out = io.BytesIO()
-    _figure(report["judges"]).savefig(out, format=path.suffix.lower()[1:], dpi=120)
-    write_whole(path, out.getvalue())
+    save(_figure(report["judges"], path), path)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opensage_agents.jsonable import plain
 from opensage_agents.judge_irt.alignment import Alignment
 from opensage_agents.judge_irt.chance import Chance
 from opensage_agents.judge_irt.consistency import VERDICTS, Diagnosis, Interval
 from opensage_agents.judge_irt.model import GradedResponseModel, read_json
-from opensage_agents.judge_irt.scores import ScoreError, plain
+from opensage_agents.judge_irt.scores import ScoreError
 
 if TYPE_CHECKING:
     from rich.table import Table

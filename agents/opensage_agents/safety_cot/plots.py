@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from opensage.errors import ConfigError
-from opensage.files import why
+from opensage_agents.pictures import new_figure, save
 from opensage_agents.safety_cot.report import NAMES, Report
 
-KINDS = ("png", "svg", "pdf")
 LESS_IS_BETTER = ("elicitation", "overrefusal")
 
 
@@ -21,15 +20,9 @@ def plotted(found: Report, path: Path) -> None:
         ConfigError: matplotlib is not installed, there is nothing to draw, the file's name has another ending, or it
             cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("a picture needs matplotlib: pip install 'opensage[plot]'") from error
-    if path.suffix.lower().lstrip(".") not in KINDS:
-        raise ConfigError(f"{path} is no picture: end its name in {', '.join(KINDS)}")
     if not found.samples:
         raise ConfigError("there is no sample to draw: score some replies first")
-    figure = Figure(figsize=(9, 2 + 0.4 * len(NAMES) * len(found.rows)), layout="constrained")
+    figure = new_figure(9, 2 + 0.4 * len(NAMES) * len(found.rows), path)
     axis, rows = figure.subplots(), found.rows
     for index, row in enumerate(rows):
         axis.plot([], [], "o", color=f"C{index}", label=row.policy)
@@ -48,7 +41,4 @@ def plotted(found: Report, path: Path) -> None:
     axis.margins(x=0.08)
     if len(rows) > 1:
         axis.legend(title="policy")
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)}") from error
+    save(figure, path)

@@ -118,7 +118,7 @@ def simulate_command(
         )
     if out is not None:
         from opensage.files import write_whole
-        from opensage_agents.selfplay.metrics import plain
+        from opensage_agents.jsonable import plain
 
         rounds_ = {arm: [history.to_dict() for history in histories] for arm, histories in runs.items()}
         whole = {"world": world, "seeds": [first_seed, seeds], "changes": changes, "summary": sums, "runs": rounds_}

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opensage_agents.jsonable import plain
+
 TAU = 0.9
 """Cosine from which a question overlaps with one that was used."""
 
@@ -89,15 +91,6 @@ def means(table: Any) -> NDArray[np.float64]:
     values = np.asarray(table, dtype=np.float64)
     number = (~np.isnan(values)).sum(axis=0)
     return np.where(number, np.nansum(values, axis=0) / np.maximum(number, 1), np.nan)
-
-
-def plain(value: Any) -> Any:
-    """JSON values: NaN becomes None."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and value != value else value
 
 
 def entropy(labels: Iterable[Any]) -> float:

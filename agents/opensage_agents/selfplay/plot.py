@@ -7,11 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from opensage.errors import ConfigError
-from opensage.files import why
+from opensage_agents.pictures import new_figure, save
 from opensage_agents.selfplay.metrics import History
-
-KINDS = ("png", "svg", "pdf")
 
 
 def plotted(runs: Mapping[str, Sequence[History]], path: Path, title: str) -> None:
@@ -20,13 +17,7 @@ def plotted(runs: Mapping[str, Sequence[History]], path: Path, title: str) -> No
     Raises:
         ConfigError: matplotlib is not installed, the file's name has another ending, or it cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("a picture needs matplotlib: pip install 'opensage[plot]'") from error
-    if path.suffix.lower().lstrip(".") not in KINDS:
-        raise ConfigError(f"{path} is no picture: end its name in {', '.join(KINDS)}")
-    figure = Figure(figsize=(12, 4), layout="constrained")
+    figure = new_figure(12, 4, path)
     axes = figure.subplots(1, 3)
     for arm, histories in runs.items():
         series = [[each.scores for each in histories]]
@@ -42,7 +33,4 @@ def plotted(runs: Mapping[str, Sequence[History]], path: Path, title: str) -> No
         axis.set_ylabel(label)
     axes[0].legend()
     figure.suptitle(title)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {why(error)}") from error
+    save(figure, path)

@@ -75,7 +75,7 @@ def t2(seeds: Sequence[int], arms: Sequence[str]) -> Iterator[Row]:
     yield from (Row(f"{name}: {arm}", told(each)) for arm, each in sums.items())
     last = {arm: sums[arm]["overlap"][-3:] for arm in ("base", "batch", "oneclass")}
     text = "; ".join(f"{arm} " + " ".join(f"{value:.3f}" for value in values) for arm, values in last.items())
-    lower = bool(np.all(np.less(last["oneclass"], last["base"])) and np.all(np.less(*_empty_as_none(runs))))
+    lower = bool(np.all(np.less(last["oneclass"], last["base"])) and np.all(np.less(*_empty_as_zero(runs))))
     wanted = "plug-in below the baseline in each, also when an empty round counts as 0"
     yield Row(f"{name}: overlap of the last three rounds", text, wanted, lower)
     yield _beside(runs, len(seeds))
@@ -83,7 +83,7 @@ def t2(seeds: Sequence[int], arms: Sequence[str]) -> Iterator[Row]:
     yield Row(f"{name}: final score, plug-in over host", f"{gain:+.3f} (p = {p:.1g})")
 
 
-def _empty_as_none(runs: Runs) -> list[Any]:
+def _empty_as_zero(runs: Runs) -> list[Any]:
     """Overlap of the last three rounds of plug-in and baseline, 0 in a round that used nothing."""
     tables = ([collapse_report(each)["overlap"][-3:] for each in runs[arm]] for arm in ("oneclass", "base"))
     return [np.nan_to_num(np.array(table, dtype=float)).mean(axis=0) for table in tables]

@@ -52,7 +52,7 @@ def test_a_report_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["safety", "report", str(scores), "--by", "policy", "--plot", str(picture)]) == 0
     drawn = picture.read_text()
     assert all(f"<!-- {text} -->" in drawn for text in ("one", "two", "benign prompts declined"))
-    for name, said in (("rates.txt", "end its name in png, svg, pdf"), ("none/rates.png", "cannot be written")):
+    for name, said in (("rates.txt", "ends in .png, .svg, .pdf"), ("none/rates.png", "cannot be written")):
         assert main(["safety", "report", str(scores), "--plot", str(tmp_path / name)]) == 2
         assert said in capsys.readouterr().err
     assert main(["safety", "report", str(_write(tmp_path / "e.jsonl")), "--plot", str(picture)]) == 2

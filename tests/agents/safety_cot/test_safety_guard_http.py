@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from model_servers import Behaviour, Exchange, Provider, provider
 
 import opensage
 from opensage.models import ScriptedModel
@@ -15,9 +15,6 @@ from opensage_agents.safety_cot.guard import NOT_JUDGED, NOTICE, Guarded
 from opensage_agents.safety_cot.judges import judged
 from opensage_agents.safety_cot.opening import open_judge
 from opensage_agents.safety_cot.sample import Sample
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "opensage" / "models"))
-from model_servers import Behaviour, Exchange, Provider, provider
 
 MODEL = "qwen2.5-coder-0.5b"
 SAMPLE = Sample("Why was the treaty signed?", "It ended the war.", "To end the war.")

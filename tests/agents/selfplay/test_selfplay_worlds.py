@@ -219,7 +219,7 @@ def test_simulate_writes_rounds_and_a_picture(tmp_path: Path, capsys: pytest.Cap
         (["--world", "t9"], "t9"),
         (["--reward", "none"], "no reward of world t1"),
         (["--kind", "knn"], "world t1 has no kind"),
-        (["--plot", str(tmp_path / "r.doc")], "png, svg, pdf"),
+        (["--plot", str(tmp_path / "r.doc")], "ends in .png, .svg, .pdf"),
         (["--plot", str(tmp_path / "no" / "r.png")], "cannot be written"),
         (["--phi", "-1"], "phi"),
     ):

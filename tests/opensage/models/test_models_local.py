@@ -211,6 +211,11 @@ def test_no_schema_makes_simplify_raise(schema: Any) -> None:
     simplify(schema)
 
 
+@pytest.mark.parametrize("required", [1, "a", {"a": 1}, [["a"], {}, 3, "b"], None])
+def test_what_is_required_wrongly_is_left_out(required: Any) -> None:
+    assert simplify({"properties": {"a": {}}, "required": required})["required"] == []
+
+
 # --- what is read back
 
 

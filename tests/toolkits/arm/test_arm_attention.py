@@ -21,14 +21,16 @@ KINDS = {
     "top 3": replace(SMALL, read="topm", most_read=3),
     "by key": replace(SMALL, router_in="key", nodes="shared"),
     "no bias": replace(SMALL, mass_bias=False),
+    "policy": replace(SMALL, read="policy"),
 }
 
 
 def layer(config: ARMConfig, seed: int = 0, **options: Any) -> ARMAttention:
     torch.manual_seed(seed)
     made = ARMAttention(config, **options).double().eval()
-    for each in made.memory.gate.parameters():
-        torch.nn.init.normal_(each)
+    for part in (made.memory.gate, made.policy):
+        for each in part.parameters() if part is not None else ():
+            torch.nn.init.normal_(each)
     return made
 
 
@@ -148,6 +150,7 @@ def test_a_policy_reads_as_many_as_it_says() -> None:
     fixed = layer(replace(SMALL, read="topm", most_read=2))
     fixed.load_state_dict({k: v for k, v in attention.state_dict().items() if not k.startswith("policy")})
     with torch.no_grad():
+        last.weight.zero_()
         last.bias.copy_(torch.tensor([0.0, 9.0, 0.0, 0.0]))
     assert attention.policy.grid == (1, 2, 4, 8)
     y, _, aux = attention(x)

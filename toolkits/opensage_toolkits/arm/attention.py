@@ -104,12 +104,13 @@ class ARMAttention(nn.Module):
         out, _ = self.memory.read(state, q, M=self._most(x, k))
         return self.to_out(out.flatten(1)), state
 
-    def _most(self, x: Tensor, k: Tensor) -> int | None:
-        """M of one token; of several sequences, the largest that the policy takes, so that one read serves all."""
+    def _most(self, x: Tensor, k: Tensor) -> int | Tensor | None:
+        """M of one token: the configuration's, or for each sequence [B] the policy's."""
         if self.policy is None:
             return self.config.most_read if self.config.read == "topm" else None
         undecided = self.memory.entropy(x.unsqueeze(1), k.unsqueeze(2)).mean(1)
-        return self.policy.grid[int(self.policy(x.unsqueeze(1), undecided).argmax(-1).max())]
+        choice = self.policy.choice(self.policy(x.unsqueeze(1), undecided), None)
+        return self.policy.mean(choice)[:, 0]
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         dim = self.config.head_dim

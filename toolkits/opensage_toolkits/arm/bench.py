@@ -18,6 +18,7 @@ TRAINED = ("full", "arm", "window", "sinks", "linear", "delta")
 METHODS = (*TRAINED, "h2o", "tova", "random", "merge")
 TASKS = ("mqar", "needle", "copy", "selective_copy")
 DECODED = (1_000, 100_000)
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def recall(quick: bool, seeds: Sequence[int]) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def prices(quick: bool) -> list[dict[str, Any]]:
     return priced(Trial("arm", "mqar", steps=steps), several, 60 if quick else 300)
 
 
-def decoding(quick: bool) -> dict[str, Any]:
+def decoding() -> dict[str, Any]:
     """CPU time of a decoded token and bytes of the state, after few tokens and after many, beside full attention."""
     import torch
 
@@ -122,17 +123,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one task, one seed, few steps: about two minutes")
     parser.add_argument("--plot", type=Path, help="draw accuracy: .png, .svg or .pdf")
     wish = parser.parse_args(argv)
+    if wish.plot is not None and wish.plot.suffix not in PICTURES:
+        parser.error(f"--plot {wish.plot}: the name of a picture ends in {', '.join(PICTURES)}")
     import torch
 
     begun, rows = time.process_time(), recall(wish.quick, (0,) if wish.quick else (0, 1))
     report = {
         "torch": torch.__version__, "threads": torch.get_num_threads(), "quick": wish.quick, "recall": rows,
         "ablation": ablation(wish.quick), "prices": prices(wish.quick),
-        "decoding": decoding(wish.quick),
+        "decoding": decoding(),
     }  # fmt: skip
+    print(json.dumps({**report, "cpu_seconds": round(time.process_time() - begun, 1)}, indent=1), flush=True)
     if wish.plot is not None:
         plotted(rows, wish.plot)
-    print(json.dumps({**report, "cpu_seconds": round(time.process_time() - begun, 1)}, indent=1))
     return 0
 
 

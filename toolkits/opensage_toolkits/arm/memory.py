@@ -166,13 +166,13 @@ class RoutedMemory(nn.Module):
             recent_real=torch.cat([state.recent_real[:, 1:], real.unsqueeze(1)], 1),
         )
 
-    def read(self, state: ARMState, q: Tensor, *, M: int | None = None) -> tuple[Tensor, dict[str, Any]]:
+    def read(self, state: ARMState, q: Tensor, *, M: int | Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
         """What a query finds.
 
         Args:
             state: what is held.
             q: [B, H, D].
-            M: how many slots are read, those of the highest score; the configuration's when there is none.
+            M: how many slots are read, those of the highest score; [B] for each sequence; the configuration's without.
 
         Returns:
             out [B, H, D]; and `weights` [B, H, S], `recent` [B, H, W] or None, `M`.
@@ -182,7 +182,9 @@ class RoutedMemory(nn.Module):
         """
         config = self.config
         most = config.most_read if M is None else M
-        if most is not None and not 1 <= most <= config.slots:
+        if isinstance(most, Tensor):
+            most = most.reshape(-1, 1, 1, 1)
+        elif most is not None and not 1 <= most <= config.slots:
             raise ValueError(f"M is {most}: it is 1 to {config.slots}")
         if tuple(q.shape) != (state.slots.mass.shape[0], config.n_heads, config.head_dim):
             raise ValueError(f"q is {tuple(q.shape)}: [batch, {config.n_heads}, {config.head_dim}] is wanted")

@@ -41,15 +41,13 @@ class Reading:
 
     Attributes:
         mass_bias: whether log mass is added to the scores.
-        scale: of the scores; 1 / sqrt(D) when there is none.
-        most: M, the slots of the highest score that are read; None reads all.
+        most: M, the slots of the highest score that are read, or a tensor of them beside the scores; None reads all.
         choice: instead of `most`, for each token one-hot over `grid`, [B, 1, 1, T, G].
         grid: numbers of slots to choose from.
     """
 
     mass_bias: bool = True
-    scale: float | None = None
-    most: int | None = None
+    most: int | Tensor | None = None
     choice: Tensor | None = None
     grid: tuple[int, ...] = ()
 
@@ -143,7 +141,7 @@ def scan_chunk(
         reading: how they are read.
         window: keys and values [B, K, T, W, D] that each token also reads, and which are real [B, T, W].
     """
-    scale = 1.0 / math.sqrt(k.shape[-1]) if reading.scale is None else reading.scale
+    scale = 1.0 / math.sqrt(k.shape[-1])
     grouped = q.unflatten(1, (k.shape[1], -1))  # [B, K, G, C, D]
     gates = gamma.unsqueeze(-1) * w  # [B, K, C, S]
     kept = decay(1.0 - gates)  # [B, K, C(t), C(j), S]
@@ -224,7 +222,7 @@ def weights(score: Tensor, mass: Tensor, reading: Reading, recent: Tensor | None
     score = torch.where(held, score, torch.full_like(score, -torch.inf))
     if reading.choice is not None:
         return _chosen(score, reading, recent)
-    if reading.most is not None and reading.most < score.shape[-1]:
+    if reading.most is not None:
         score = torch.where(ranks(score) < reading.most, score, torch.full_like(score, -torch.inf))
     return _softmax(score, recent)
 

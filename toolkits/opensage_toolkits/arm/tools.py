@@ -8,7 +8,6 @@ __all__ = ["recall", "size"]
 
 MOST_STEPS = 2000
 MOST_TOKENS = 512
-MOST_SLOTS = 256
 Method = Literal["arm", "full", "window", "sinks", "fifo", "linear", "delta"]
 Task = Literal["mqar", "needle", "copy", "selective_copy"]
 
